@@ -30,7 +30,7 @@ class CupyKind:
 
     def from_numpy(self, a: np.ndarray, like: Any) -> Any:
         """A copy on the GPU of ``like``."""
-        import cupy  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        import cupy
 
         with like.device:
             return cupy.asarray(a)
