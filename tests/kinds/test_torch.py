@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from gradwire._errors import ArgumentError, DTypeError  # noqa: E402
 from gradwire.kinds import kind_of, leading  # noqa: E402
+from gradwire.kinds._dtypes import NAMES  # noqa: E402
 
 
 def test_a_torch_answer_is_writable_and_owns_its_memory() -> None:
@@ -28,11 +29,14 @@ def test_a_torch_answer_is_writable_and_owns_its_memory() -> None:
     assert locked.tolist() == [1, 1, 1]
 
 
-def test_a_torch_tensor_on_the_cpu_is_sent_without_a_copy() -> None:
-    x = torch.arange(100.0).reshape(10, 10).T
+@pytest.mark.parametrize("name", NAMES)
+def test_a_torch_tensor_on_the_cpu_crosses_without_a_copy_both_ways(name: str) -> None:
+    x = torch.ones(10, 10).to(getattr(torch, name)).T
     kind = kind_of(x)
     assert kind is not None
-    assert kind.to_numpy(x).__array_interface__["data"][0] == x.data_ptr()
+    host = kind.to_numpy(x)
+    assert host.__array_interface__["data"][0] == x.data_ptr()
+    assert kind.from_numpy(host, x).data_ptr() == x.data_ptr()
 
 
 TORCH_VIEWS = {
