@@ -20,7 +20,7 @@ EDGE = 1e-3
 
 @Map
 def forward(image: Float[Array, "h w"], mask: Bool[Array, "h w"]) -> Complex[Array, "h w"]:
-    """What the scanner measures: the image's orthonormal 2-D Fourier transform where `mask` is set, else 0."""
+    """What the scanner measures: the image's orthonormal 2-D Fourier transform where `mask` is set."""
     return jnp.where(mask, jnp.fft.fft2(image, norm="ortho"), 0)
 
 

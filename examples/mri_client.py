@@ -13,7 +13,6 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib import cbook
@@ -28,6 +27,8 @@ WEIGHT = 5e-4
 ITERATIONS = 200
 
 Image = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+KSpace = NDArray[np.complex128]
 
 
 def read_slice() -> Image:
@@ -37,7 +38,7 @@ def read_slice() -> Image:
     return image / image.max()
 
 
-def sampling_mask(shape: tuple[int, int], fraction: float, centre: int = 24, seed: int = 0) -> NDArray[np.bool_]:
+def sampling_mask(shape: tuple[int, int], fraction: float, centre: int = 24, seed: int = 0) -> Mask:
     """Which k-space points to measure: the central square whole, the rest at random, denser inside.
 
     Args:
@@ -77,7 +78,8 @@ class Bar:
         self.drawn = time.monotonic()
         filled = 30 * self.done // self.total
         line = f"  [{'#' * filled}{'.' * (30 - filled)}] {self.done}/{self.total} {note}"
-        print(f"\r{line}\033[K" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr, flush=True)
+        sys.stderr.write(f"\r{line}\033[K" if self.terminal else f"{line}\n")
+        sys.stderr.flush()
 
     def close(self, note: str) -> None:
         self.total = self.done
@@ -86,7 +88,7 @@ class Bar:
             print(file=sys.stderr)
 
 
-def reconstruct(loss: Any, start: Image, mask: NDArray[np.bool_], kspace: NDArray[np.complex128]) -> tuple[Image, int]:
+def reconstruct(loss: gradwire.Operator, start: Image, mask: Mask, kspace: KSpace) -> tuple[Image, int]:
     """Minimises the remote loss from ``start``; gives the image and the number of iterations."""
     bar = Bar(ITERATIONS)
 
@@ -109,7 +111,7 @@ def reconstruct(loss: Any, start: Image, mask: NDArray[np.bool_], kspace: NDArra
     return found.x.reshape(start.shape), int(found.nit)
 
 
-def gradient_error(loss: Any, image: Image, *others: Any) -> float:
+def gradient_error(loss: gradwire.Operator, image: Image, *others: object) -> float:
     """Relative error of the remote gradient along a random direction, against central differences."""
     direction = np.random.default_rng(1).standard_normal(image.shape)
     direction /= np.linalg.norm(direction)

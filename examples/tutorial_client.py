@@ -43,10 +43,9 @@ def lessons(lab: gradwire.Service) -> Iterator[tuple[str, object]]:
     yield "jacrev(cartesian)(point)", gradwire.jacrev(cartesian)(point)
 
     xs = np.array([0.0, 1.0, 2.0])
-    yield "vmap(quartic, in_axes=(0, None))(xs, 0.5)", vmap(quartic, in_axes=(0, None))(xs, 0.5)
-    yield "vmap(grad(grad(quartic)), in_axes=(0, None))(xs, 0.5)", vmap(
-        grad(grad(quartic)), in_axes=(0, None)
-    )(xs, 0.5)
+    over_x = (0, None)
+    yield "vmap(quartic, over_x)(xs, 0.5)", vmap(quartic, over_x)(xs, 0.5)
+    yield "vmap(grad(grad(quartic)), over_x)(xs, 0.5)", vmap(grad(grad(quartic)), over_x)(xs, 0.5)
 
 
 def shown(result: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 import skips
 
 pytest_plugins = ["pytester"]
