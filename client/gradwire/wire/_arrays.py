@@ -1,0 +1,86 @@
+"""Arrays as bytes: checked on the way in, never copied without need on the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gradwire._errors import WireError
+from gradwire.wire._dtypes import dtype_code
+from gradwire.wire._values import Limits
+
+SPEC_ELEMENTS = 1 << 48
+"""Elements that an array without data may claim."""
+
+
+def extent(shape: object, rank: int, elements: int) -> tuple[tuple[int, ...], int]:
+    """A foreign shape and its number of elements.
+
+    Zero dimensions count as one against ``elements``, so that no shape can
+    overflow inside NumPy.
+    """
+    if type(shape) is not list:
+        raise WireError("an array's shape is a list of whole numbers", got=f"a {type(shape).__name__}")
+    if len(shape) > rank:
+        raise WireError("an array has too many dimensions", expected=f"at most {rank}", got=str(len(shape)))
+    size = bound = 1
+    for length in shape:
+        if type(length) is not int or length < 0:
+            raise WireError("an array's shape holds something else than whole numbers from 0 on")
+        size *= length
+        bound *= length or 1
+        if bound > elements:
+            raise WireError(
+                "an array has too many elements", kind="too-large", expected=f"at most {elements} elements"
+            )
+    return tuple(shape), size
+
+
+def array_from(dtype: np.dtype[Any], shape: object, data: object, limits: Limits) -> np.ndarray[Any, Any]:
+    """The array of a foreign header and its data.
+
+    Args:
+        dtype: from the tables of `_dtypes`, in the byte order of the data.
+        shape: not yet checked.
+        data: a memoryview of bytes in C order (shared, not copied), or a list of such.
+
+    Returns:
+        An array in native byte order, writable where its memory is.
+    """
+    dims, size = extent(shape, limits.rank, limits.elements)
+    expected = size * dtype.itemsize
+    pieces: list[Any] = data if type(data) is list else [data]
+    if not all(type(piece) is memoryview for piece in pieces):
+        raise WireError("an array's data is binary (or a list of binaries)", expected="bin")
+    total = sum(len(piece) for piece in pieces)
+    if total != expected:
+        raise WireError(
+            "an array's data does not fit its shape and type",
+            expected=f"{expected} bytes",
+            got=f"{total} bytes",
+        )
+    array: np.ndarray[Any, Any]
+    if len(pieces) == 1:
+        array = np.ndarray(dims, dtype, buffer=pieces[0])
+    else:
+        array = np.empty(dims, dtype)
+        memory, start = bytes_of(array), 0
+        for piece in pieces:
+            memory[start : start + len(piece)] = piece
+            start += len(piece)
+    if dtype.kind == "b" and size and array.view(np.uint8).max() > 1:
+        raise WireError("a bool array holds bytes other than 0 and 1")
+    return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
+
+
+def sendable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array itself where it is little-endian and in C order, else such a copy."""
+    if dtype_code(array.dtype)[0] == "<":
+        return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+    return np.asarray(array, order="C")
+
+
+def bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
+    """The memory of a C-ordered array as bytes, not copied."""
+    return array.reshape(-1).view(np.uint8).data
