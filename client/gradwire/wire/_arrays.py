@@ -49,29 +49,28 @@ def array_from(dtype: np.dtype[Any], shape: object, data: object, limits: Limits
         An array in native byte order, writable where its memory is.
     """
     dims, size = extent(shape, limits.rank, limits.elements)
-    expected = size * dtype.itemsize
-    pieces: list[Any] = data if type(data) is list else [data]
-    if not all(type(piece) is memoryview for piece in pieces):
-        raise WireError("an array's data is binary (or a list of binaries)", expected="bin")
-    total = sum(len(piece) for piece in pieces)
-    if total != expected:
+    memory = data if type(data) is memoryview else _joined(data)
+    if len(memory) != size * dtype.itemsize:
         raise WireError(
             "an array's data does not fit its shape and type",
-            expected=f"{expected} bytes",
-            got=f"{total} bytes",
+            expected=f"{size * dtype.itemsize} bytes",
+            got=f"{len(memory)} bytes",
         )
-    array: np.ndarray[Any, Any]
-    if len(pieces) == 1:
-        array = np.ndarray(dims, dtype, buffer=pieces[0])
-    else:
-        array = np.empty(dims, dtype)
-        memory, start = bytes_of(array), 0
-        for piece in pieces:
-            memory[start : start + len(piece)] = piece
-            start += len(piece)
+    array: np.ndarray[Any, Any] = np.ndarray(dims, dtype, buffer=memory)
     if dtype.kind == "b" and size and array.view(np.uint8).max() > 1:
         raise WireError("a bool array holds bytes other than 0 and 1")
     return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
+
+
+def _joined(pieces: object) -> memoryview:
+    """The data of an array that came in several binaries: never more than the message holds."""
+    if type(pieces) is not list or not all(type(piece) is memoryview for piece in pieces):
+        raise WireError("an array's data is binary (or a list of binaries)", expected="bin")
+    memory, start = np.empty(sum(map(len, pieces)), np.uint8).data, 0
+    for piece in pieces:
+        memory[start : start + len(piece)] = piece
+        start += len(piece)
+    return memory
 
 
 def sendable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -64,7 +64,7 @@ def unpack(body: bytes | bytearray | memoryview, limits: Limits) -> tuple[dict[s
         raise WireError(
             "the message is too large", kind="too-large", expected=f"at most {limits.body_bytes} bytes"
         )
-    reader = _Reader(view, limits)
+    reader = _Reader(body if type(body) in (bytes, bytearray) else view, view, limits)
     try:
         fields = reader.value(limits.depth)
     except (IndexError, error):
@@ -85,9 +85,10 @@ def _truncated() -> WireError:
 class _Reader:
     """Reads values one after the other, each length checked against what is left."""
 
-    __slots__ = ("budget", "end", "limits", "position", "style", "view")
+    __slots__ = ("body", "budget", "end", "limits", "position", "style", "view")
 
-    def __init__(self, view: memoryview, limits: Limits) -> None:
+    def __init__(self, body: bytes | bytearray | memoryview, view: memoryview, limits: Limits) -> None:
+        self.body = body  # the same bytes, cheaper to take small things from
         self.view = view
         self.position = 0
         self.end = len(view)
@@ -97,7 +98,7 @@ class _Reader:
 
     def value(self, depth: int) -> Any:
         position = self.position
-        tag = self.view[position]
+        tag = self.body[position]
         self.position = position + 1
         if tag < 0x80:
             return tag
@@ -108,7 +109,7 @@ class _Reader:
         if tag < 0xA0:
             return self.array(tag & 15, depth)
         if tag < 0xC0:
-            return str(self.take(tag & 31), "utf-8")
+            return self.text(tag & 31)
         number = _NUMBER.get(tag)
         if number is not None:
             self.position += number.size
@@ -120,7 +121,7 @@ class _Reader:
             if tag <= 0xC6:
                 return self.take(length)
             if tag <= 0xDB:
-                return str(self.take(length), "utf-8")
+                return self.text(length)
             return self.array(length, depth) if tag <= 0xDD else self.map(length, depth)
         if tag == 0xC1:
             raise WireError("the byte 0xc1 means nothing in msgpack")
@@ -132,12 +133,18 @@ class _Reader:
         self.position += form.size
         return length
 
-    def take(self, length: int) -> memoryview:
+    def text(self, length: int) -> str:
         start = self.position
-        stop = start + length
+        stop = self.position = start + length
         if stop > self.end:
             raise _truncated()
-        self.position = stop
+        return str(self.body[start:stop], "utf-8")
+
+    def take(self, length: int) -> memoryview:
+        start = self.position
+        stop = self.position = start + length
+        if stop > self.end:
+            raise _truncated()
         return self.view[start:stop]
 
     def enter(self, items: int, depth: int) -> None:
@@ -189,14 +196,19 @@ class _Reader:
         depth -= 1
         result: dict[str, Any] = {}
         for _ in range(length):
-            key = self.key()
+            tag = self.body[self.position]
+            if 0xA0 <= tag < 0xC0 and self.style == "str":
+                self.position += 1
+                key = self.text(tag & 31)
+            else:
+                key = self.key()
             if key in result:
                 raise WireError("a map has the same key twice", got=shown(key))
             result[key] = self.value(depth)
         return result
 
     def key(self) -> str:
-        tag = self.view[self.position]
+        tag = self.body[self.position]
         self.position += 1
         if 0xA0 <= tag < 0xC0:
             style, length = "str", tag & 31
@@ -215,4 +227,4 @@ class _Reader:
                     got=f"a {style} key",
                 )
             self.style = style
-        return str(self.take(length), "utf-8")
+        return self.text(length)
