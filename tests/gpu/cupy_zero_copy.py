@@ -15,7 +15,7 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from gradwire.kinds._dtypes import NAMES
+from gradwire.wire._dtypes import EXTENDED, NAMES
 
 
 def outcome(exchange: Callable[[], tuple[Any, Any, int, int]]) -> str:
@@ -48,7 +48,7 @@ def main() -> None:
     print(f"CuPy {cupy.__version__}, JAX {jax.__version__}, {jax.devices('gpu')[0].device_kind}\n")
     print("| dtype | `jax.dlpack`, x64 on | `jax.dlpack`, x64 off | `cupy.from_dlpack` |")
     print("| --- | --- | --- | --- |")
-    for name in NAMES:
+    for name in (*NAMES, *EXTENDED):
         cells = []
         for x64 in (True, False):
             with jax.enable_x64(x64):

@@ -16,9 +16,9 @@ import pytest
 
 from gradwire._errors import ArgumentError, DTypeError
 from gradwire.kinds import KINDS, kind_of, leading
-from gradwire.kinds._dtypes import NAMES
+from gradwire.wire._dtypes import EXTENDED, NAMES
 
-DTYPES = {name: np.dtype(getattr(ml_dtypes, name, name)) for name in NAMES}
+DTYPES = {name: np.dtype(getattr(ml_dtypes, name, name)) for name in (*NAMES, *EXTENDED)}
 
 
 def values(name: str, shape: tuple[int, ...] = (4, 6)) -> np.ndarray:
@@ -60,7 +60,7 @@ def same(got: np.ndarray, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (), (0, 3)], ids=["matrix", "0-d", "empty"])
-@pytest.mark.parametrize("dtype", NAMES)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", MAKE)
 def test_every_dtype_goes_out_and_comes_back_bit_for_bit(
     name: str, dtype: str, shape: tuple[int, ...]

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from gradwire._errors import ArgumentError, DTypeError  # noqa: E402
 from gradwire.kinds import kind_of, leading  # noqa: E402
-from gradwire.kinds._dtypes import NAMES  # noqa: E402
+from gradwire.wire._dtypes import EXTENDED, NAMES  # noqa: E402
 
 
 def test_a_torch_answer_is_writable_and_owns_its_memory() -> None:
@@ -29,7 +29,7 @@ def test_a_torch_answer_is_writable_and_owns_its_memory() -> None:
     assert locked.tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", (*NAMES, *EXTENDED))
 def test_a_torch_tensor_on_the_cpu_crosses_without_a_copy_both_ways(name: str) -> None:
     x = torch.ones(10, 10).to(getattr(torch, name)).T
     kind = kind_of(x)
@@ -106,7 +106,7 @@ def test_without_ml_dtypes_bfloat16_tensors_are_refused(monkeypatch: pytest.Monk
     x = torch.ones(3, dtype=torch.bfloat16)
     kind = kind_of(x)
     assert kind is not None
-    with pytest.raises(DTypeError, match="install ml_dtypes"):
+    with pytest.raises(DTypeError, match="ml_dtypes: install it"):
         kind.to_numpy(x)
 
 

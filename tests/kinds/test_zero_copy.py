@@ -16,6 +16,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from gradwire.wire._dtypes import EXTENDED, NAMES
+
 PAGE = Path(__file__).parents[2] / "docs" / "precision.md"
 
 
@@ -134,7 +136,5 @@ def test_every_layout_crosses_as_the_page_says(layout: str, column: str) -> None
 
 
 def test_the_page_names_every_dtype_of_the_wire_and_every_layout_tried() -> None:
-    from gradwire.kinds._dtypes import NAMES
-
-    assert {dtype.strip("`") for dtype, _ in DTYPES} == set(NAMES)
+    assert {dtype.strip("`") for dtype, _ in DTYPES} == {*NAMES, *EXTENDED}
     assert {layout for layout, _ in LAYOUTS} == set(MAKE)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gradwire.kinds._dtypes import check_dtype
 from gradwire.kinds._kind import comes_from
+from gradwire.wire import dtype_name
 
 
 class CupyKind:
@@ -24,7 +24,7 @@ class CupyKind:
         Raises:
             DTypeError: a dtype that cannot be sent.
         """
-        check_dtype(x.dtype.name)
+        dtype_name(x.dtype)
         host: np.ndarray = x.get()
         return host
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gradwire._errors import ArgumentError, DTypeError
-from gradwire.kinds._dtypes import check_dtype
 from gradwire.kinds._kind import comes_from
+from gradwire.wire import dtype_name
 
 
 class JaxKind:
@@ -43,7 +43,7 @@ class JaxKind:
                 expected="the key's data, uint32",
                 got=str(x.dtype),
             )
-        check_dtype(x.dtype.name)
+        dtype_name(x.dtype)
         return np.asarray(x)
 
     def from_numpy(self, a: np.ndarray, like: Any) -> Any:

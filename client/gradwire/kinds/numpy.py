@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gradwire._errors import DTypeError
-from gradwire.kinds._dtypes import check_dtype
+from gradwire.wire import dtype_name
 
 
 class NumpyKind:
@@ -31,7 +31,7 @@ class NumpyKind:
                 got=type(x).__name__,
             )
         a: np.ndarray = x if isinstance(x, np.ndarray) else np.asarray(x)
-        check_dtype(a.dtype.name)
+        dtype_name(a.dtype)
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
 
     def from_numpy(self, a: np.ndarray, like: Any) -> np.ndarray:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gradwire._errors import ArgumentError
-from gradwire.kinds._dtypes import check_dtype, extension_dtype
+from gradwire._errors import ArgumentError, DTypeError, WireError
 from gradwire.kinds._kind import comes_from
+from gradwire.wire import allowed_dtype
 
 _BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 """Dtypes that NumPy and torch share only as bits: the integers that carry them across."""
@@ -42,7 +42,12 @@ class TorchKind:
                 got=f"{x.layout} on {x.device}",
             )
         name = str(x.dtype).removeprefix("torch.")
-        check_dtype(name)
+        try:
+            dtype = allowed_dtype(name)
+        except WireError as error:
+            raise DTypeError(
+                "Tensors of this dtype cannot be sent: convert it first.", expected=error.expected, got=name
+            ) from None
         host = x.cpu().resolve_conj().resolve_neg()
         bits = _BITS.get(name)
         if bits is not None:
@@ -52,7 +57,7 @@ class TorchKind:
         except RuntimeError as error:
             # Inside torch.func.vmap and jvp a tensor stands for others and has no memory of its own.
             raise _refused("torch gives no access to the values of this tensor.", x) from error
-        return a if bits is None else a.view(extension_dtype(name))
+        return a if bits is None else a.view(dtype)
 
     def from_numpy(self, a: np.ndarray, like: Any) -> Any:
         """A writable tensor on the device of ``like``."""
