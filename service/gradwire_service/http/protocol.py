@@ -1,0 +1,260 @@
+"""uvicorn's httptools protocol, with the limits that it lacks.
+
+uvicorn takes request heads of any size at any speed, trailers without end, and reads on
+for ever after an early answer. `protocol_class` adds the bounds; a body's own (size,
+deadline, rate) are in `receiver`, where every server has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.events import TimerHandle
+from typing import ClassVar, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from gradwire._errors import DeadlineExceeded, GradwireError, WireError
+
+from ..settings import Settings
+from . import problems
+from .access import SECURITY, new_request_id
+
+PIPELINED = 32
+"""Requests that may wait on one connection while an earlier one is answered."""
+
+DISCARDED = 16 << 20
+"""Bytes read and thrown away so that a client still sending gets to read the answer."""
+
+
+def protocol_class(settings: Settings) -> type[GuardedProtocol]:
+    """The protocol to hand to ``uvicorn.Config(http=…)``."""
+    return type("ConfiguredProtocol", (GuardedProtocol,), {"settings": settings})
+
+
+class _Refused(Exception):
+    """Stops the parser; the connection answers ``error`` and closes."""
+
+    def __init__(self, error: GradwireError, status: int | None = None) -> None:
+        self.error = error
+        self.status = status
+
+
+class _GentleTransport:
+    """Where an answer goes after which the connection closes: not before its client could read it.
+
+    Closing a socket that holds unread bytes resets it, and a client that still sends then
+    loses the answer.
+    """
+
+    def __init__(self, protocol: GuardedProtocol) -> None:
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+        self.close = protocol.close_gently
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection.
+
+    Every state in which the connection waits for its client has an end: idle between
+    requests (uvicorn's keep-alive), in a head or in what is left of an answered body
+    (`header_deadline`), in a body (the receiver).
+    """
+
+    settings: ClassVar[Settings]
+
+    head_timer: TimerHandle | None = None
+    """Set while a head, or the rest of a body that is already answered, is due."""
+    in_head = False
+    closing = False
+    """Whether everything is said here: what still comes is thrown away."""
+    silent = 0
+    """Bytes fed to the parser since it last handed something on."""
+    discarded = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.closing:
+            self._discard(len(data))
+            return
+        self._unset_keepalive_if_required()
+        self.silent += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # What follows would be in a protocol that is not spoken here: answer in HTTP, then close.
+            if self.cycle is not None:
+                self.cycle.keep_alive = False
+        except httptools.HttpParserError as error:
+            self._refuse(_reason(error))
+        else:
+            if self.silent > self.settings.header_bytes:
+                self._refuse(self._head_too_large("header_bytes", self.settings.header_bytes))
+            elif self._is_idle() and self.head_timer is None and self.timeout_keep_alive_task is None:
+                self._expect_head()
+
+    # Parser callbacks
+
+    def on_message_begin(self) -> None:
+        if len(self.pipeline) >= PIPELINED:
+            raise _Refused(WireError(f"More than {PIPELINED} requests were sent ahead on one connection."))
+        super().on_message_begin()
+        self.in_head = True
+        self.head_bytes = self.head_count = self.silent = self.discarded = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self.silent = 0
+        if len(self.url) > self.settings.path_bytes:
+            raise _Refused(
+                WireError(
+                    "The request's path is too long (option path_bytes).",
+                    kind="too-large",
+                    expected=f"at most {int(self.settings.path_bytes)} bytes",
+                ),
+                status=414,
+            )
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.silent = 0
+        self.head_count += 1
+        self.head_bytes += len(name) + len(value) + 4
+        if self.head_count > self.settings.header_count:
+            raise self._head_too_large("header_count", self.settings.header_count)
+        if self.head_bytes > self.settings.header_bytes:
+            raise self._head_too_large("header_bytes", self.settings.header_bytes)
+        # Trailers count, and say nothing: the head is what was checked.
+        if self.in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self.in_head = False
+        self._head_came()
+        super().on_headers_complete()
+        if not self.cycle.keep_alive:
+            self.cycle.transport = cast(asyncio.Transport, _GentleTransport(self))
+
+    def on_body(self, body: bytes) -> None:
+        self.silent = 0
+        if self.cycle.response_complete:
+            self._discard(len(body))
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self.cycle.response_complete:
+            # The rest of a body that was answered early: the connection is idle from here.
+            self._head_came()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.closing:
+            self._unset_keepalive_if_required()
+        elif self.cycle.response_complete and self.cycle.more_body and not self.transport.is_closing():
+            self._unset_keepalive_if_required()
+            self._expect_head()
+
+    # Limits
+
+    def _is_idle(self) -> bool:
+        """Whether every request so far has its answer."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _expect_head(self) -> None:
+        self.head_timer = self.loop.call_later(self.settings.header_deadline, self._head_overdue)
+
+    def _head_came(self) -> None:
+        if self.head_timer is not None:
+            self.head_timer.cancel()
+            self.head_timer = None
+
+    def _head_overdue(self) -> None:
+        self.head_timer = None
+        if not self.in_head:
+            # Nothing asked, nothing to answer.
+            self.transport.close()
+            return
+        late = DeadlineExceeded(
+            "The request's head did not arrive in time (option header_deadline).",
+            kind="slow-body",
+            expected=f"all of it within {self.settings.header_deadline:g} s",
+        )
+        self._refuse(_Refused(late))
+
+    def _head_too_large(self, option: str, limit: int) -> _Refused:
+        error = WireError(
+            f"The request's head is too large (option {option}).",
+            kind="too-large",
+            expected=f"at most {int(limit)} {'bytes' if option == 'header_bytes' else 'fields'}",
+        )
+        return _Refused(error, status=431)
+
+    def _discard(self, size: int) -> None:
+        self.discarded += size
+        if self.discarded > DISCARDED:
+            self.transport.close()
+
+    def _refuse(self, reason: _Refused) -> None:
+        """Answers what cannot be parsed, as the last answer on this connection."""
+        self.closing = True
+        self.discarded = 0
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if self.pipeline or (cycle.response_started and cycle.more_body):
+                self.transport.close()
+                return
+            if not cycle.more_body:
+                # An earlier request is being answered: nothing may stand before its answer.
+                cycle.keep_alive = False
+                return
+            # It is this request's own body that broke: its endpoint need not wait for the rest.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if not self.transport.is_closing():
+            self.transport.write(_answer(reason, self.headers or []))
+            self.close_gently()
+
+    def close_gently(self) -> None:
+        """Says that nothing more comes, and closes once the client has stopped sending, or soon."""
+        self.closing = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._head_came()
+        self.head_timer = self.loop.call_later(self.settings.header_deadline, self.transport.close)
+
+
+def _reason(error: httptools.HttpParserError) -> _Refused:
+    """Why the parser stopped: our own limit, or what it could not read."""
+    if isinstance(error.__context__, _Refused):
+        return error.__context__
+    if isinstance(error, httptools.HttpParserInvalidMethodError):
+        return _Refused(WireError("HTTP knows no such method.", kind="method"))
+    return _Refused(WireError("The request is not valid HTTP/1.1."))
+
+
+def _answer(reason: _Refused, request_headers: list[tuple[bytes, bytes]]) -> bytes:
+    request_id = new_request_id()
+    status, media_type, body, headers = problems.render(
+        reason.error, request_headers, request_id, status=reason.status
+    )
+    content = b"".join(body)
+    headers += [
+        (b"content-type", media_type.encode("ascii")),
+        (b"content-length", b"%d" % len(content)),
+        (b"connection", b"close"),
+        (b"x-request-id", request_id.encode("ascii")),
+        *SECURITY,
+    ]
+    lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+    return STATUS_LINE[status] + lines + b"\r\n" + content

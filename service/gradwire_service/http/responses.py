@@ -1,0 +1,67 @@
+"""Answers sent as ASGI messages, without joining large buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from starlette.types import Send
+
+Buffer = bytes | bytearray | memoryview
+Headers = Sequence[tuple[bytes, bytes]]
+
+PIECE = 1 << 20
+"""Bytes from which a buffer is sent by itself, and into which it is cut."""
+
+
+async def send_buffers(
+    send: Send, status: int, media_type: str, buffers: Sequence[Buffer], headers: Headers = ()
+) -> None:
+    """Sends one whole answer, with its exact Content-Length.
+
+    Args:
+        send: the ASGI channel. An answer to HEAD loses its body in `Access`.
+        status: HTTP status.
+        media_type: the Content-Type.
+        buffers: the body, in order; memoryviews may have any shape and format, in C order.
+        headers: further header fields, names in lower case.
+    """
+    views = [memoryview(buffer) for buffer in buffers]
+    left = sum(view.nbytes for view in views)
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [
+                (b"content-type", media_type.encode("latin-1")),
+                (b"content-length", b"%d" % left),
+                *headers,
+            ],
+        }
+    )
+    for piece in _pieces(views):
+        left -= len(piece)
+        await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
+
+
+def _pieces(views: Sequence[memoryview]) -> Iterator[bytes | memoryview]:
+    """The bytes in messages of a good size: small buffers joined, large ones cut but not copied.
+
+    An empty body is one empty piece; no other piece is empty.
+    """
+    small: list[memoryview] = []
+    held = 0
+    for view in views:
+        if view.nbytes < PIECE:
+            small.append(view)
+            held += view.nbytes
+            if held < PIECE:
+                continue
+        if held:
+            yield b"".join(small)
+        small, held = [], 0
+        if view.nbytes >= PIECE:
+            flat = view.cast("B")
+            for start in range(0, len(flat), PIECE):
+                yield flat[start : start + PIECE]
+    if held or not any(view.nbytes for view in views):
+        yield b"".join(small)
