@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from gradwire_service import demo
+
 PROJECT = Path(__file__).parents[2]
 DOCKERFILE = PROJECT / "Dockerfile"
 
@@ -45,3 +47,39 @@ def test_every_copied_path_exists_and_is_in_the_build_context():
     copied = {path for line in instructions("COPY") if "--from" not in line for path in line.split()[:-1]}
     assert copied == kept
     assert all((PROJECT / path).exists() for path in copied)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the build stage's RUN steps fill, run here with this Python and its versions."""
+    root = tmp_path_factory.mktemp("image")
+    source = root / "src"
+    source.mkdir()
+    for path in {path for line in instructions("COPY") if "--from" not in line for path in line.split()[:-1]}:
+        copy = shutil.copytree if (PROJECT / path).is_dir() else shutil.copy
+        copy(PROJECT / path, source / path)
+    arguments = {"EXTRA": "service", "LOCK": f"py{sys.version_info.major}{sys.version_info.minor}-service"}
+    for step in instructions("RUN"):
+        if step.startswith("useradd"):
+            continue
+        step = re.sub(r"\$\{(\w+)\}", lambda name: arguments[name[1]], step)
+        step = step.replace("/opt/gradwire", str(root / "gradwire")).replace(
+            "python -m", f"{sys.executable} -m"
+        )
+        subprocess.run(step, shell=True, check=True, cwd=source, capture_output=True, text=True)
+    return root / "gradwire"
+
+
+def test_what_the_build_steps_install_serves_and_is_healthy(image, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "_GRADWIRE", [str(image / "bin" / "gradwire")])
+    *_, check = instructions("HEALTHCHECK")
+    health = json.loads(check[check.index("CMD") + 3 :])
+    start = json.loads(instructions("CMD")[-1])
+    assert start[:2] == ["gradwire", "serve"]
+    files = [PROJECT / name.lstrip("/") for name in start if name.endswith(".py")]
+    options = start[start.index("--host") :]
+    with demo.serving(*files, options=options) as url:
+        port = url.rsplit(":", 1)[1].rstrip("/")
+        health = [part.replace(":8000/", f":{port}/") for part in health]
+        assert subprocess.run([image / "bin" / health[0], *health[1:]]).returncode == 0
+    assert subprocess.run([image / "bin" / health[0], *health[1:]], capture_output=True).returncode != 0

@@ -30,6 +30,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
         listed.write_text(allowed)
         monkeypatch.setattr(skips, "ALLOWED", listed)
         monkeypatch.setenv("CI", "true" if ci else "")
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         pytester.makepyfile(test_it=source)
         return pytester.runpytest_inprocess("-p", "skips").parseoutcomes()
 

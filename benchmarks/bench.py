@@ -1,0 +1,57 @@
+"""Median milliseconds for one VJP of x · sin x in float64, over loopback and in process.
+
+The service runs in a process of its own. Each figure is the median of repeated calls after a first
+one that compiles; quiet machines only.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+from maps import wave
+
+import gradwire
+from gradwire_service.demo import serving
+
+SIZES = (1, 1_000, 1_000_000)
+SECONDS = 3.0
+
+
+def median_ms(call: Callable[[], object], seconds: float) -> float:
+    """Median duration of ``call``, repeated for ``seconds`` but at least five times."""
+    call()
+    durations: list[float] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(durations) < 5:
+        began = time.perf_counter()
+        call()
+        durations.append(time.perf_counter() - began)
+    return 1e3 * statistics.median(durations)
+
+
+def local(x: np.ndarray, w: np.ndarray) -> Callable[[], object]:
+    """The computation alone: jax.jit, from NumPy to NumPy."""
+    pull = jax.jit(lambda x, w: jax.vjp(wave.fun, x)[1](w)[0])
+    return lambda: np.asarray(pull(x, w))
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    print(f"{'n':>9} {'remote':>9} {'local':>9}   median ms for one VJP")
+    with serving(Path(__file__).with_name("maps.py")) as url, gradwire.connect(url) as lab:
+        remote = lab["wave"]
+        for n in SIZES:
+            x, w = np.random.default_rng(0).standard_normal((2, n))
+            print(f"  n = {n}", end="\r", file=sys.stderr, flush=True)
+            figures = median_ms(lambda x=x, w=w: remote.vjp(x, w), SECONDS), median_ms(local(x, w), SECONDS)
+            print(f"{n:>9} {figures[0]:>9.3f} {figures[1]:>9.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
