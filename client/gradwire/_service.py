@@ -90,9 +90,10 @@ class Service(Mapping[str, "RemoteMap"]):
         Raises:
             MapNotFound: there is none; the error names near misses.
         """
+        description = self._description(name)
         from ._remote import RemoteMap
 
-        return RemoteMap(self, self._description(name))
+        return RemoteMap(self, description)
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str) or not _NAME.fullmatch(name):

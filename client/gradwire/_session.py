@@ -160,6 +160,7 @@ class Session:
         self.retries = check_retries(retries)
         self.kept: WeakValueDictionary[str, Kept] = WeakValueDictionary()
         self.features: frozenset[str] | None = None
+        self.warned: set[str] = set()
         self._seen = threading.local()
 
     def __repr__(self) -> str:
@@ -365,9 +366,8 @@ def read_error(answer: Incoming, name: str | None, request_id: str) -> errors.Gr
 
 
 def _problem_in(answer: Incoming) -> Mapping[str, Any] | None:
-    codec = {"application/problem+json": wire.JSON, "application/problem+msgpack": wire.MSGPACK}.get(
-        media_type(answer)
-    )
+    codecs = (wire.JSON, wire.MSGPACK)
+    codec = next((c for c in codecs if wire.problem_media_type(c) == media_type(answer)), None)
     if codec is None:
         return None
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 
 import httpx
@@ -66,6 +67,8 @@ class Transport:
         # By process: a parent's client stays here untouched in its forked child.
         self._clients: dict[int, httpx.Client] = {}
         self._closed = False
+        # Also when nobody calls close: at the latest when the interpreter ends.
+        weakref.finalize(self, _close_own, self._clients)
 
     @property
     def given(self) -> bool:
@@ -75,8 +78,9 @@ class Transport:
     def send(self, outgoing: Outgoing) -> Incoming | Lost:
         """The answer to ``outgoing``, or how it was lost; within its timeout.
 
-        Time is checked at each piece sent or received. A service that goes silent in the
-        middle of a long answer is noticed within twice the timeout.
+        Time is checked at each piece of a body. In between, each wait for the socket is bounded
+        by the whole timeout: a service that goes silent in the middle of its answer is
+        noticed within twice that.
         """
         client = self._client()
         deadline = time.monotonic() + outgoing.timeout
@@ -104,9 +108,7 @@ class Transport:
     def close(self) -> None:
         """Closes this process's connections; a client that the caller brought stays open."""
         self._closed = True
-        client = self._clients.pop(os.getpid(), None)
-        if client is not None:
-            client.close()
+        _close_own(self._clients)
 
     def _client(self) -> httpx.Client:
         if self._closed:
@@ -126,6 +128,12 @@ class Transport:
             if client is not made:
                 made.close()
         return client
+
+
+def _close_own(clients: dict[int, httpx.Client]) -> None:
+    client = clients.pop(os.getpid(), None)
+    if client is not None:
+        client.close()
 
 
 def _client_for(address: Address) -> httpx.Client:

@@ -30,7 +30,10 @@ class Request:
 
 @dataclass
 class Reply:
-    """One answer. ``cut``: only so many bytes of it, headers included, then the connection drops."""
+    """One answer: after ``delay`` seconds, its body with a pause of ``drip`` seconds after each byte.
+
+    ``cut``: only so many bytes of it, headers included, then the connection drops.
+    """
 
     status: int = 200
     fields: Any = field(default_factory=dict)
@@ -122,9 +125,9 @@ def _handler(scripted: Scripted) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(whole[: reply.cut])
                 self.close_connection = True
             elif reply.drip:
-                for start in range(len(whole)):
-                    self.wfile.write(whole[start : start + 1])
-                    self.wfile.flush()
+                self.wfile.write(whole[: -len(content)])
+                for byte in content:
+                    self.wfile.write(bytes([byte]))
                     time.sleep(reply.drip)
             else:
                 self.wfile.write(whole)

@@ -324,6 +324,27 @@ sys.exit(0 if os.waitpid(child, 0)[1] == 0 and good else 1)
     assert len(server.requests) == 101
 
 
+def test_a_client_of_ones_own_is_not_shared_with_a_forked_child(server: Any) -> None:
+    server.respond = lambda request: server.Reply()
+    program = """
+import os, sys, httpx
+from gradwire._service import connect
+lab = connect(sys.argv[1], http_client=httpx.Client())
+ask = lambda: lab.request("GET", "/v1/devices", None)
+ask()
+child = os.fork()
+if child == 0:
+    try:
+        ask()
+    except RuntimeError as error:
+        os._exit(0 if "connect again" in str(error) else 1)
+    os._exit(2)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+    subprocess.run([sys.executable, "-c", program, server.url], check=True, timeout=60, env=_environment())
+    assert len(server.requests) == 1
+
+
 def test_a_unix_socket_is_an_address_like_any_other(unix_server: Any) -> None:
     unix_server.respond = lambda request: unix_server.Reply(fields={"path": request.path})
     with connect(unix_server.url) as lab:
