@@ -21,7 +21,7 @@ from gradwire._operator import Options
 from gradwire._service import Service, connect
 from gradwire._transport import PIECE, pieces
 
-CATALOGUE = {
+CATALOGUE: dict[str, Any] = {
     "protocol": 1,
     "features": ["has_aux"],
     "maps": [
@@ -391,7 +391,14 @@ def test_a_large_body_comes_back_whole(server: Any) -> None:
 
 def test_bodies_leave_in_large_pieces() -> None:
     large = os.urandom(5 * PIECE // 2)
-    buffers = [b"head", large, memoryview(b"tail"), b"", bytearray(large), b"end"]
+    buffers: list[bytes | bytearray | memoryview] = [
+        b"head",
+        large,
+        memoryview(b"tail"),
+        b"",
+        bytearray(large),
+        b"end",
+    ]
     sent = list(pieces(buffers))
     assert b"".join(sent) == b"".join(bytes(buffer) for buffer in buffers)
     assert all(len(piece) <= PIECE for piece in sent)
