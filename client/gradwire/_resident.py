@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
@@ -9,7 +10,7 @@ from weakref import WeakSet
 import numpy as np
 
 from . import kinds, wire
-from ._errors import ArgumentError
+from ._errors import ArgumentError, LinearizationLost
 from ._trees import normalized
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class ResidentArray:
             kept.handles.discard(self)
             if kept.handles:
                 return
-        self._service.send("DELETE", path_of(self.sha256), None)
+        with contextlib.suppress(LinearizationLost):  # Gone already: that is what was asked for.
+            self._service.send("DELETE", path_of(self.sha256), None)
 
     def __enter__(self) -> Self:
         return self

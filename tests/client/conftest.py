@@ -29,7 +29,7 @@ class Request:
 
 
 @dataclass
-class Reply:
+class ScriptedReply:
     """One answer: after ``delay`` seconds, its body with a pause of ``drip`` seconds after each byte.
 
     ``cut``: only so many bytes of it, headers included, then the connection drops.
@@ -48,12 +48,14 @@ class Reply:
 class Scripted:
     """Answers with ``script``, one after the other, or else with ``respond(request)``."""
 
-    Reply = Reply
+    Reply = ScriptedReply
 
     def __init__(self, socket: Path | None = None) -> None:
         self.requests: list[Request] = []
-        self.script: list[Reply] = []
-        self.respond: Callable[[Request], Reply] = lambda request: Reply(404, raw=b"", kind="text/plain")
+        self.script: list[ScriptedReply] = []
+        self.respond: Callable[[Request], ScriptedReply] = lambda request: ScriptedReply(
+            404, raw=b"", kind="text/plain"
+        )
         self._lock = threading.Lock()
         server = _Unix(str(socket), _handler(self)) if socket else _Tcp(("127.0.0.1", 0), _handler(self))
         self._server = server
@@ -63,7 +65,7 @@ class Scripted:
         self._thread.start()
 
     def says(self, status: int = 200, fields: Any = None, **more: Any) -> None:
-        self.script.append(Reply(status, {} if fields is None else fields, **more))
+        self.script.append(ScriptedReply(status, {} if fields is None else fields, **more))
 
     def problem(
         self, status: int, kind: str, *, json: bool = False, headers: Any = None, **members: Any
@@ -73,7 +75,7 @@ class Scripted:
         media = f"application/problem+{'json' if json else 'msgpack'}"
         self.says(status, raw=raw, kind=media, headers=headers or {})
 
-    def reply_to(self, request: Request) -> Reply:
+    def reply_to(self, request: Request) -> ScriptedReply:
         with self._lock:
             self.requests.append(request)
             if self.script:

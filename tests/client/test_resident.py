@@ -118,6 +118,12 @@ def test_equal_contents_are_held_until_the_last_is_closed(server: Any, held: dic
         assert held == {}
 
 
+def test_closing_what_the_service_has_lost_is_no_error(server: Any, held: dict[str, bytes]) -> None:
+    with connect(server.url) as lab, lab.put(X):
+        held.clear()
+    assert [request.method for request in server.requests] == ["PUT", "DELETE"]
+
+
 def test_a_pickled_one_carries_no_data(server: Any, held: dict[str, bytes]) -> None:
     big = np.zeros(1 << 16)
     with connect(server.url) as lab, lab.put(big) as resident:
