@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gradwire._errors import WireError
-from gradwire.wire._dtypes import dtype_code
+from gradwire.wire._dtypes import dtype_name
 from gradwire.wire._values import Limits
 
 SPEC_ELEMENTS = 1 << 48
@@ -75,9 +75,8 @@ def _joined(pieces: object) -> memoryview:
 
 def sendable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array itself where it is little-endian and in C order, else such a copy."""
-    if dtype_code(array.dtype)[0] == "<":
-        return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-    return np.asarray(array, order="C")
+    dtype_name(array.dtype)  # refuses what the wire has no name for
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
 def bytes_of(array: np.ndarray[Any, Any]) -> memoryview:

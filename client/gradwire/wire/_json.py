@@ -16,7 +16,7 @@ from gradwire.wire._codec import Message
 from gradwire.wire._dtypes import dtype_name, dtype_of_name, shown
 from gradwire.wire._numbers import from_json_numbers, to_json_numbers
 from gradwire.wire._pack import cannot_be_sent, text_key
-from gradwire.wire._reading import COMMON_FORMS, RESERVED, Grammar, Raw, Reading, exactly
+from gradwire.wire._reading import COMMON_FORMS, RESERVED, Grammar, Raw, Reading, bare_integer, exactly
 from gradwire.wire._values import DEFAULT_LIMITS, ArraySpec, Bare, Limits, Ref, Tree
 
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -146,8 +146,10 @@ def _tree(value: Any, style: str) -> Any:
         if kind is Bare and value.dtype == np.int64 and value.size and value.ndim:
             return value.tolist()
         return _written(value, style)
-    if value is None or kind in (bool, int, str):
+    if value is None or kind in (bool, str):
         return value
+    if kind is int:
+        return bare_integer(value)
     if kind is float:
         return _number(value)
     if isinstance(value, np.generic):

@@ -89,7 +89,7 @@ def answer_codec(accept: str | None, request: tuple[Codec, str]) -> tuple[Codec,
 
 def _choices(accept: str, request: tuple[Codec, str]) -> list[_Choice]:
     ranges = [_parsed(item) for item in accept.split(",")]
-    refused = {_TYPES[name] for name, parameters in ranges if name in _TYPES and _quality(parameters) == 0}
+    named = {_TYPES[name] for name, _ in ranges if name in _TYPES}
     choices = []
     for name, parameters in ranges:
         quality = _quality(parameters)
@@ -97,7 +97,7 @@ def _choices(accept: str, request: tuple[Codec, str]) -> list[_Choice]:
             continue
         if name in ("*/*", "application/*"):
             for codec, style in (request, (JSON, "lists"), (MSGPACK, "str")):
-                if codec not in refused:
+                if codec not in named:  # what is said of a type by name goes before the wildcard
                     choices.append(_Choice(quality, False, codec, style))
         elif name in _TYPES:
             codec = _TYPES[name]

@@ -12,6 +12,7 @@ from gradwire._errors import WireError
 
 def to_json_numbers(flat: np.ndarray[Any, Any]) -> list[Any]:
     """The elements of a 1-d array: bools, integers, floats or words, ``{"re", "im"}``."""
+    flat = flat.astype(flat.dtype.newbyteorder("="))
     if flat.dtype.kind == "c":
         parts = zip(_floats(flat.real), _floats(flat.imag), strict=True)
         return [{"re": re, "im": im} for re, im in parts]
@@ -34,9 +35,9 @@ def _shortest(flat: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float64
     """Float64 numbers whose decimal form is the shortest that gives ``flat`` back in its own dtype."""
     if flat.dtype.itemsize == 8:
         return flat.astype(np.float64)
-    if flat.dtype.kind == "f":
+    if flat.dtype in (np.float16, np.float32):
         # NumPy writes each float with the fewest digits that tell it from its neighbours.
-        return flat.astype(np.dtypes.StrDType(32)).astype(np.float64)
+        return flat.astype(np.dtype("U32")).astype(np.float64)
     # The dtypes of ml_dtypes have few values: find the digits of each that occurs.
     values, where = np.unique(flat.astype(np.float64), return_inverse=True)
     return np.array([_decimal(value, flat.dtype) for value in values.tolist()], np.float64)[where]

@@ -12,7 +12,7 @@ from gradwire._errors import ArgumentError
 from gradwire.wire._arrays import bytes_of, sendable
 from gradwire.wire._dtypes import dtype_code
 from gradwire.wire._heads import array_head, binary_head, list_head, map_head, padded_head
-from gradwire.wire._reading import RESERVED
+from gradwire.wire._reading import RESERVED, bare_integer
 from gradwire.wire._values import ArraySpec, Bare, Ref, Tree
 
 ONE_BIN = (1 << 32) - 1
@@ -81,8 +81,10 @@ class Packer:
                 self._small += self._scalar(value.tolist())
             else:
                 self._array(value)
-        elif value is None or kind in (bool, int, float, str):
+        elif value is None or kind in (bool, float, str):
             self._small += self._scalar(value)
+        elif kind is int:
+            self._small += self._scalar(bare_integer(value))
         elif isinstance(value, np.generic):
             self._array(np.asarray(value))
         elif kind is list:

@@ -53,14 +53,19 @@ def read(raw: Any, reading: Reading) -> Any:
     if kind is str:
         return reading.grammar.words.get(raw, raw)
     if kind is int:
-        if not -(1 << 63) <= raw < 1 << 63:
-            raise _beyond_int64()
-        return raw
+        return bare_integer(raw)
     if kind is np.ndarray:
         return _numbers(raw)
     if kind is memoryview:
         raise WireError("binary outside an array: only an array's data is binary")
     return raw
+
+
+def bare_integer(value: int) -> int:
+    """The integer itself; WireError where it does not fit int64."""
+    if -(1 << 63) <= value < 1 << 63:
+        return value
+    raise _beyond_int64()
 
 
 def exactly(raw: Raw, keys: frozenset[str], what: str) -> None:

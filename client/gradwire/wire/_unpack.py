@@ -46,7 +46,15 @@ _LENGTH = {
 _SINGLE = {0xC0: None, 0xC2: False, 0xC3: True}
 _ROW = {
     tag: np.dtype([("tag", "u1"), ("number", code)])
-    for tag, code in {0xCB: ">f8", 0xCD: ">u2", 0xCE: ">u4", 0xD1: ">i2", 0xD2: ">i4", 0xD3: ">i8"}.items()
+    for tag, code in {
+        0xCA: ">f4",
+        0xCB: ">f8",
+        0xCD: ">u2",
+        0xCE: ">u4",
+        0xD1: ">i2",
+        0xD2: ">i4",
+        0xD3: ">i8",
+    }.items()
 }
 
 
@@ -189,7 +197,7 @@ class _Reader:
         if (rows["tag"] != first).any():
             return None
         self.position = start + length * row.itemsize
-        return rows["number"].astype(np.float64 if first == 0xCB else np.int64)
+        return rows["number"].astype(np.float64 if first <= 0xCB else np.int64)
 
     def map(self, length: int, depth: int) -> dict[str, Any]:
         self.enter(2 * length, depth)
