@@ -210,7 +210,7 @@ class Session:
                     return read_message(answer, name, request_id)
                 error = read_error(answer, name, request_id)
                 missing = self._restorable(error)
-                if missing and not restored:
+                if missing and not restored and method != "DELETE":
                     restored = True
                     for kept in missing:
                         left = max(timeout - (time.monotonic() - started), 1e-3)
