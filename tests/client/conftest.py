@@ -59,7 +59,7 @@ class Scripted:
         self._lock = threading.Lock()
         server = _Unix(str(socket), _handler(self)) if socket else _Tcp(("127.0.0.1", 0), _handler(self))
         self._server = server
-                self.url = f"unix://{socket}" if socket else f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+        self.url = f"unix://{socket}" if socket else f"http://127.0.0.1:{server.socket.getsockname()[1]}"
         self._thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         self._thread.start()
 
