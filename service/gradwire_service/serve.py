@@ -24,12 +24,11 @@ from fastapi import FastAPI
 from pydantic import ByteSize
 
 from gradwire._errors import ArgumentError, GradwireError
-
-from .http.access import is_loopback
-from .http.app import Hosted, create_app
-from .http.protocol import protocol_class
-from .map import Map
-from .settings import Settings
+from gradwire_service.http.access import is_loopback
+from gradwire_service.http.app import Hosted, create_app
+from gradwire_service.http.protocol import protocol_class
+from gradwire_service.map import Map
+from gradwire_service.settings import Settings
 
 KEEP_ALIVE = 75
 """Seconds an idle connection stays open: longer than proxies and clients keep theirs, so that
@@ -52,7 +51,7 @@ def command(argv: Sequence[str]) -> int:
             maps = load_maps(sources)
             app = create_app(maps, settings)
             print(f"gradwire: {', '.join(map.name for map in maps)} at {url}", flush=True)
-            run(app, settings, listener, url)
+            server(app, settings, url).run(sockets=[listener])
     except (GradwireError, OSError) as error:
         print(f"gradwire serve: {error}", file=sys.stderr)
         return 2
@@ -154,13 +153,12 @@ def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def run(app: FastAPI, settings: Settings, listener: socket.socket, url: str) -> None:
-    """Serves ``app`` until SIGTERM or SIGINT; requests under way may end first.
+def server(app: FastAPI, settings: Settings, url: str) -> uvicorn.Server:
+    """What serves ``app``, with every limit of a connection, once its ``run`` is given a bound socket.
 
     Args:
         app: as `create_app` makes it.
-        settings: the limits of a connection, and where to write that the service is ready.
-        listener: the bound socket.
+        settings: the limits, and where to write that the service is ready.
         url: how clients reach it.
     """
     config = uvicorn.Config(
@@ -176,7 +174,7 @@ def run(app: FastAPI, settings: Settings, listener: socket.socket, url: str) -> 
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_deadline),
     )
-    _Server(config, app.state.service, settings.ready_file, url).run(sockets=[listener])
+    return _Server(config, app.state.service, settings.ready_file, url)
 
 
 class _Server(uvicorn.Server):

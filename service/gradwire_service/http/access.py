@@ -11,9 +11,8 @@ from typing import NamedTuple
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gradwire._errors import GradwireError, Unauthorized, WireError
-
-from ..settings import Settings
-from .problems import send_problem
+from gradwire_service.http.problems import send_problem
+from gradwire_service.settings import Settings
 
 ANONYMOUS = "anonymous"
 """The owner of every request, until there are tokens."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,15 +14,14 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from gradwire._errors import ArgumentError, Overloaded
-
-from ..settings import Settings
-from . import openapi, pages
-from .access import Access
-from .problems import Problems, unhandled
-from .responses import Headers, send_buffers
+from gradwire_service.http import openapi, pages
+from gradwire_service.http.access import Access
+from gradwire_service.http.problems import Problems, unhandled
+from gradwire_service.http.responses import Headers, send_buffers
+from gradwire_service.settings import Settings
 
 if TYPE_CHECKING:
-    from ..map import Map
+    from gradwire_service.map import Map
 
 DIALECTS = {"native": "gradwire_service.http.native"}
 """Protocols by name: each module has ``routes(service, settings) -> list[Route]``."""
@@ -35,7 +34,7 @@ class Hosted(Protocol):
     def ready(self) -> bool:
         """Whether it is warmed up and takes requests."""
 
-    def describe(self) -> list[dict[str, Any]]:
+    async def describe(self) -> list[dict[str, Any]]:
         """Every hosted map, as in the answer to ``GET /v1/maps``."""
 
     async def start(self) -> None:
@@ -51,7 +50,7 @@ def create_app(maps: Iterable[Map], settings: Settings | None = None) -> FastAPI
     Raises:
         ArgumentError: two maps of one name and version, or an unknown dialect.
     """
-    from ..engine import Service
+    from gradwire_service.engine import Service
 
     settings = settings or Settings()
     service = Service(maps, settings)
@@ -83,6 +82,12 @@ def assemble(service: Hosted, settings: Settings, routes: Sequence[BaseRoute]) -
         finally:
             await service.stop()
 
+    async def documented(url: str) -> str:
+        return pages.docs(openapi.document())
+
+    async def welcome(url: str) -> str:
+        return pages.home(await service.describe(), url)
+
     app = FastAPI(
         title="Gradwire",
         docs_url=None,
@@ -95,8 +100,8 @@ def assemble(service: Hosted, settings: Settings, routes: Sequence[BaseRoute]) -
             Route("/health/live", _Live(), methods=["GET"]),
             Route("/health/ready", _Ready(service), methods=["GET"]),
             Route("/openapi.json", _Document(openapi.document), methods=["GET"]),
-            Route("/docs", _Page(lambda url: pages.docs(openapi.document())), methods=["GET"]),
-            Route("/", _Page(lambda url: pages.home(service.describe(), url)), methods=["GET"]),
+            Route("/docs", _Page(documented), methods=["GET"]),
+            Route("/", _Page(welcome), methods=["GET"]),
             *routes,
         ],
     )
@@ -140,13 +145,13 @@ class _Document:
 class _Page:
     """A page for people."""
 
-    def __init__(self, make: Callable[[str], str]) -> None:
+    def __init__(self, make: Callable[[str], Awaitable[str]]) -> None:
         self.make = make
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = [(b"content-security-policy", pages.CONTENT_POLICY.encode("ascii"))]
         host = next(value.decode("latin-1") for name, value in scope["headers"] if name == b"host")
-        html = self.make(f"{scope['scheme']}://{host}")
+        html = await self.make(f"{scope['scheme']}://{host}")
         await send_buffers(send, 200, "text/html; charset=utf-8", [html.encode()], headers)
 
 

@@ -14,9 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gradwire import wire
 from gradwire._errors import KINDS, GradwireError, MapNotFound, WireError, to_problem
-
-from .receiver import ClientDisconnected
-from .responses import Headers, send_buffers
+from gradwire_service.http.receiver import ClientDisconnected
+from gradwire_service.http.responses import Headers, send_buffers
 
 log = logging.getLogger("gradwire.service")
 

@@ -15,10 +15,9 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gradwire._errors import DeadlineExceeded, GradwireError, WireError
-
-from ..settings import Settings
-from . import problems
-from .access import SECURITY, new_request_id
+from gradwire_service.http import problems
+from gradwire_service.http.access import SECURITY, new_request_id
+from gradwire_service.settings import Settings
 
 PIPELINED = 32
 """Requests that may wait on one connection while an earlier one is answered."""

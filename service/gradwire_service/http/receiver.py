@@ -11,8 +11,7 @@ import asyncio
 from starlette.types import Receive, Scope
 
 from gradwire._errors import DeadlineExceeded, WireError
-
-from ..settings import Settings
+from gradwire_service.settings import Settings
 
 
 class ClientDisconnected(Exception):
