@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-_GRADWIRE = [sys.executable, "-c", "import sys, gradwire._cli; sys.exit(gradwire._cli.main())"]
+GRADWIRE = [sys.executable, "-c", "import sys, gradwire._cli; sys.exit(gradwire._cli.main())"]
 _CLIENT_NEEDS = ("gradwire", "matplotlib", "scipy")
 _FIND = "import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))"
 
@@ -39,7 +39,7 @@ def serving(*files: Path, options: Sequence[str] = (), patience: float = 120.0) 
     """
     with tempfile.TemporaryDirectory(prefix="gradwire-") as folder:
         ready, log = Path(folder, "ready.json"), Path(folder, "log")
-        command = [*_GRADWIRE, "serve", *map(str, files), "--port", "0", "--ready-file", str(ready), *options]
+        command = [*GRADWIRE, "serve", *map(str, files), "--port", "0", "--ready-file", str(ready), *options]
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:

@@ -23,7 +23,8 @@ def to_json_numbers(flat: np.ndarray[Any, Any]) -> list[Any]:
 
 
 def _floats(flat: np.ndarray[Any, Any]) -> list[float | str]:
-    wide = _shortest(flat)
+    with np.errstate(invalid="ignore"):  # signalling NaNs become quiet ones
+        wide = _shortest(flat)
     numbers: list[float | str] = wide.tolist()
     for index in np.flatnonzero(~np.isfinite(wide)).tolist():
         value = wide[index]

@@ -50,7 +50,7 @@ def create_app(maps: Iterable[Map], settings: Settings | None = None) -> FastAPI
     Raises:
         ArgumentError: two maps of one name and version, or an unknown dialect.
     """
-    from gradwire_service.engine import Service
+    from gradwire_service.engine.service import Service
 
     settings = settings or Settings()
     service = Service(maps, settings)

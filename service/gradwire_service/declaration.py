@@ -1,0 +1,166 @@
+"""What a map declares: its function, name, version and signature; and that function, bound for tracing."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax.numpy as jnp
+
+from gradwire._errors import ArgumentError, GradwireError, MapFailed
+from gradwire._signature import Signature
+from gradwire._trees import Tree
+from gradwire_service.differentiation import is_not_differentiable
+from gradwire_service.policy import Policy
+from gradwire_service.signature import ShapeCheck
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+VERSION = re.compile(r"[A-Za-z0-9._+-]{1,32}")
+
+
+@dataclass(frozen=True, eq=False)
+class Declaration:
+    """What a `Map` declares, once and for all; compared by identity.
+
+    Attributes:
+        fun: the function.
+        name, version: what it is hosted under.
+        signature: its parameters.
+        annotations: jaxtyping's array annotation of each parameter that has one.
+        precision, device: defaults for its queries, or None.
+        coalesce: whether concurrent requests may be joined by vmap.
+        example: positional arguments to warm up and check with, or None.
+    """
+
+    fun: Callable[..., Any]
+    name: str
+    version: str
+    doc: str | None
+    signature: Signature
+    annotations: Mapping[str, Any]
+    precision: Policy | None
+    device: str | None
+    coalesce: bool
+    example: tuple[Any, ...] | None
+    warned: set[str] = field(default_factory=set)
+
+    @cached_property
+    def check_shapes(self) -> ShapeCheck:
+        return ShapeCheck(self.annotations, self.name)
+
+    @cached_property
+    def declared(self) -> inspect.Signature:
+        return inspect.signature(self.fun)
+
+    def bound(self, statics: Mapping[int | str, Any]) -> Callable[..., Any]:
+        """The function of its array arguments alone.
+
+        Static arguments given by position stand there as None; those given by keyword are left out.
+        Shapes are checked, and an exception of the map's own becomes `MapFailed`.
+        """
+        by_position = {key: value for key, value in statics.items() if isinstance(key, int)}
+        by_name = {key: value for key, value in statics.items() if isinstance(key, str)}
+
+        def fun(*args: Any, **kwargs: Any) -> Any:
+            given = tuple(by_position.get(position, arg) for position, arg in enumerate(args))
+            arguments = self.declared.bind(*given, **kwargs, **by_name)
+            self.check_shapes(_named(arguments))
+            try:
+                return plain(self.fun(*arguments.args, **arguments.kwargs), self.name)
+            except GradwireError:
+                raise
+            except Exception as error:
+                if is_not_differentiable(error):
+                    raise
+                raise MapFailed(
+                    f"{self.name} raised {type(error).__name__}: {str(error)[:2000]}", map=self.name
+                ) from error
+
+        return fun
+
+
+def _named(arguments: inspect.BoundArguments) -> Iterator[tuple[str, Any]]:
+    """Parameter names and arguments, one by one; those of *args and **kwargs under their parameter's name."""
+    for name, value in arguments.arguments.items():
+        kind = arguments.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            yield from ((name, entry) for entry in value)
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            yield from ((name, entry) for entry in value.values())
+        else:
+            yield name, value
+
+
+def plain(value: Any, map: str) -> Tree:
+    """A map's value as a plain pytree of arrays: named tuples become tuples.
+
+    Raises:
+        MapFailed: a value that is neither an array nor a tuple, list or str-keyed dict of arrays.
+    """
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        return tuple([plain(child, map) for child in value])
+    if type(value) is list:
+        return [plain(child, map) for child in value]
+    if isinstance(value, dict):
+        if not all(type(key) is str for key in value):
+            raise MapFailed(f"{map} returned a dict with keys that are not text.", map=map)
+        return {key: plain(child, map) for key, child in value.items()}
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError):
+        raise MapFailed(
+            f"{map} returned a {type(value).__name__}; maps return arrays, and tuples, lists and dicts of arrays.",
+            map=map,
+        ) from None
+
+
+def name_of(fun: Any, name: str | None) -> str:
+    if name is None:
+        name = getattr(fun, "__name__", None)
+        if name is None or name == "<lambda>":
+            raise ArgumentError(
+                "A callable instance or a lambda has no name of its own: give name=.",
+                argument="name",
+                expected="name=…",
+                got=type(fun).__name__,
+            )
+    if not NAME.fullmatch(name):
+        raise ArgumentError(
+            "That name cannot be hosted.", argument="name", expected=NAME.pattern, got=repr(name[:80])
+        )
+    return name
+
+
+def version_of(fun: Any, version: str | None, map: str) -> str:
+    if version is None:
+        return hashlib.sha256(_source(fun).encode()).hexdigest()[:12]
+    if not VERSION.fullmatch(version):
+        raise ArgumentError(
+            "That version cannot be hosted.",
+            map=map,
+            argument="version",
+            expected=VERSION.pattern,
+            got=repr(version[:80]),
+        )
+    return version
+
+
+def _source(fun: Any) -> str:
+    """The text of the module that defines ``fun`` (what a map calls belongs to its version), or what is known."""
+    target = fun if inspect.isroutine(fun) else type(fun)
+    target = inspect.unwrap(getattr(target, "func", target))
+    try:
+        module = inspect.getmodule(target)
+        if module is not None:
+            return f"{target.__qualname__}\n{inspect.getsource(module)}"
+        return inspect.getsource(target)
+    except (OSError, TypeError):
+        code = getattr(target, "__code__", None)
+        return f"{getattr(target, '__qualname__', target)!r} {code.co_code.hex() if code else ''}"

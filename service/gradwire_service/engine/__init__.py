@@ -1,0 +1,1 @@
+"""The engine: from an admitted query to arrays, on a device. Knows no HTTP."""

@@ -1,0 +1,194 @@
+"""Compiled queries: from a query and the shapes of its arrays to an executable, kept in a bounded LRU."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gradwire._errors import AnswerTooLarge, GradwireError
+from gradwire._trees import is_number
+from gradwire.wire import ArraySpec
+from gradwire_service.differentiation import OPERATIONS, Inputs, transformed, translated
+from gradwire_service.engine.devices import Device
+from gradwire_service.policy import Precision
+from gradwire_service.query import Asked
+
+_generations = itertools.count()
+
+
+@contextmanager
+def at(precision: Precision) -> Iterator[None]:
+    """JAX's settings for ``precision``, in this thread. Never held across an ``await``."""
+    with jax.enable_x64(precision.x64), jax.default_matmul_precision(precision.matmul):
+        yield
+
+
+class Compiled:
+    """One executable: made once, run many times.
+
+    Attributes:
+        generation: a number no other executable of this process has.
+        shapes: the pytree of what it gives, as ShapeDtypeStructs.
+    """
+
+    def __init__(self, executable: Any, shapes: Any) -> None:
+        self.executable = executable
+        self.shapes = shapes
+        self.generation = next(_generations)
+
+
+def function_of(asked: Asked) -> Callable[[Inputs], dict[str, Any]]:
+    """The query as a pure function of its inputs."""
+    query = asked.query
+    fun = transformed(asked.declaration.bound(asked.statics), query.transforms)
+    operation = OPERATIONS[query.operation]
+
+    def run(inputs: Inputs) -> dict[str, Any]:
+        return operation(fun, inputs, query.options)
+
+    return run
+
+
+def spec_of(leaf: Any, precision: Precision, sharding: Any = None) -> jax.ShapeDtypeStruct:
+    """How an argument looks to the tracer: Python numbers are weakly typed."""
+    if is_number(leaf):
+        wide = precision.x64
+        dtype = {
+            bool: np.bool_,
+            int: np.int64 if wide else np.int32,
+            float: np.float64 if wide else np.float32,
+            complex: np.complex128 if wide else np.complex64,
+        }[type(leaf)]
+        return jax.ShapeDtypeStruct((), dtype, weak_type=True, sharding=sharding)
+    weak = bool(getattr(leaf, "weak_type", False))
+    return jax.ShapeDtypeStruct(tuple(leaf.shape), leaf.dtype, weak_type=weak, sharding=sharding)
+
+
+def _is_leaf(node: Any) -> bool:
+    return isinstance(node, ArraySpec)
+
+
+def specs_of(tree: Any, precision: Precision, sharding: Any = None) -> Any:
+    return jax.tree_util.tree_map(lambda leaf: spec_of(leaf, precision, sharding), tree, is_leaf=_is_leaf)
+
+
+def signature_key(tree: Any, precision: Precision) -> Hashable:
+    """What of the arrays an executable depends on: structure, shapes, dtypes, weak types."""
+    leaves, structure = jax.tree_util.tree_flatten(tree, is_leaf=_is_leaf)
+    described = []
+    for leaf in leaves:
+        if is_number(leaf):
+            described.append(type(leaf))
+        else:
+            described.append((tuple(leaf.shape), leaf.dtype, bool(getattr(leaf, "weak_type", False))))
+    return structure, tuple(described)
+
+
+def traced(function: Callable[..., Any], specs: tuple[Any, ...], precision: Precision, map: str) -> Any:
+    """``jax.jit(function)`` lowered for ``specs``, with every error as one of ours.
+
+    Raises:
+        GradwireError: the map's own exception as `MapFailed`; a derivative that does not exist.
+    """
+    try:
+        with at(precision):
+            return jax.jit(function).lower(*specs)
+    except GradwireError as error:
+        error.map = error.map or map
+        raise
+    except Exception as error:
+        ours = translated(error)
+        ours.map = map
+        raise ours from error
+
+
+def nbytes(shapes: Any) -> int:
+    """Total bytes of a pytree of arrays or ShapeDtypeStructs."""
+    return sum(
+        math.prod(leaf.shape) * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree_util.tree_leaves(shapes)
+    )
+
+
+def compile(lowered: Any, *, answer_bytes: int | None, map: str) -> Compiled:
+    """Compile what `traced` gave, unless its answer would be too large.
+
+    Raises:
+        AnswerTooLarge: with the size it would have, and the limit. Nothing is compiled or computed.
+    """
+    shapes = lowered.out_info
+    answer = (
+        {name: tree for name, tree in shapes.items() if name != "linear"}
+        if isinstance(shapes, dict)
+        else shapes
+    )
+    size = nbytes(answer)
+    if answer_bytes is not None and size > answer_bytes:
+        raise AnswerTooLarge(
+            "The answer would be larger than this service sends. Ask for products (jvp, vjp) or in parts.",
+            map=map,
+            expected=f"at most {answer_bytes} bytes",
+            got=f"{size} bytes",
+        )
+    return Compiled(lowered.compile(), shapes)
+
+
+class CompiledQueries:
+    """A bounded LRU of executables. What is being compiled is compiled once, whoever else asks for it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: OrderedDict[Hashable, Compiled] = OrderedDict()
+        self._making: dict[Hashable, Future[Compiled]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, key: Hashable) -> Compiled | None:
+        with self._lock:
+            found = self._held.get(key)
+            if found is not None:
+                self._held.move_to_end(key)
+            return found
+
+    def get_or_make(self, key: Hashable, make: Callable[[], Compiled]) -> Compiled:
+        """The executable for ``key``; made here, or waited for where another thread makes it."""
+        with self._lock:
+            found = self._held.get(key)
+            if found is not None:
+                self._held.move_to_end(key)
+                return found
+            making = self._making.get(key)
+            mine = making is None
+            if making is None:
+                making = self._making[key] = Future()
+        if not mine:
+            return making.result()
+        try:
+            made = make()
+        except BaseException as error:
+            with self._lock:
+                del self._making[key]
+            making.set_exception(error)
+            raise
+        with self._lock:
+            self._held[key] = made
+            while len(self._held) > self._most:
+                self._held.popitem(last=False)
+            del self._making[key]
+        making.set_result(made)
+        return made
+
+
+def compile_key(asked: Asked, device: Device) -> Hashable:
+    return asked.on(device.name).query, asked.declaration, signature_key(asked.inputs, asked.query.precision)

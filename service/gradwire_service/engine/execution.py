@@ -1,0 +1,226 @@
+"""Running executables: arguments to the device once, answers back, JAX's errors as ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from gradwire._errors import GradwireError, MapFailed, NotDifferentiable, OutOfMemory
+from gradwire._trees import Tree, is_inexact, is_number, leaves, tree_map
+from gradwire.wire import ArraySpec
+from gradwire_service import differentiation
+from gradwire_service.engine.compiled import (
+    Compiled,
+    CompiledQueries,
+    at,
+    compile,
+    compile_key,
+    function_of,
+    nbytes,
+    signature_key,
+    specs_of,
+    traced,
+)
+from gradwire_service.engine.devices import Device, Devices
+from gradwire_service.policy import Precision, cast_dtype
+from gradwire_service.query import Asked, vector
+
+LINEAR: dict[str, Callable[..., Any]] = {
+    "jvp": differentiation.push,
+    "vjp": differentiation.pull,
+    "dense": differentiation.dense,
+}
+"""What a linearization answers."""
+
+
+@dataclass(frozen=True)
+class Linearization:
+    """A map's derivative at one point, on its device.
+
+    Attributes:
+        asked: the query that made it.
+        device: where it is.
+        linear: the linear function, a pytree of residuals.
+        primals: the differentiated arguments.
+        generation: of the executable that made it.
+    """
+
+    asked: Asked
+    device: Device
+    linear: Any
+    primals: Any
+    generation: int
+
+    @property
+    def nbytes(self) -> int:
+        return nbytes((self.linear, self.primals))
+
+
+class Engine:
+    """Answers admitted queries on this host's devices. Blocking, and safe among threads."""
+
+    def __init__(self, *, compiled_queries: int = 256, answer_bytes: int | None = None) -> None:
+        self.devices = Devices()
+        self.compiled = CompiledQueries(compiled_queries)
+        self._answer_bytes = answer_bytes
+
+    # Queries.
+
+    def shapes(self, asked: Asked) -> Tree:
+        """The value's shapes and dtypes: traced, never compiled or run."""
+        specs = specs_of(asked.inputs, asked.query.precision)
+        lowered = traced(function_of(asked), (specs,), asked.query.precision, asked.query.map)
+        precision = asked.query.precision
+
+        def described(leaf: Any) -> ArraySpec:
+            return ArraySpec(tuple(leaf.shape), _answered(np.dtype(leaf.dtype), precision))
+
+        return tree_map(described, lowered.out_info["value"])
+
+    def cached(self, asked: Asked, device: Device) -> Compiled | None:
+        """The executable for ``asked``, if there is one. Never blocks."""
+        return self.compiled.get(compile_key(asked, device))
+
+    def compile(self, asked: Asked, device: Device) -> Compiled:
+        """The executable for ``asked`` on ``device``; traced and compiled the first time."""
+        precision, name = asked.query.precision, asked.query.map
+
+        def make() -> Compiled:
+            specs = specs_of(asked.inputs, precision, device.sharding)
+            lowered = traced(function_of(asked), (specs,), precision, name)
+            return compile(lowered, answer_bytes=self._answer_bytes, map=name)
+
+        return self.compiled.get_or_make(compile_key(asked, device), make)
+
+    def run(self, asked: Asked, compiled: Compiled, device: Device) -> dict[str, Any]:
+        """The fields of the answer, as arrays on ``device``, ready."""
+        return run(compiled, (asked.inputs,), asked.query.precision, device, asked.query.map)
+
+    # Linearizations.
+
+    def linearization(
+        self, asked: Asked, compiled: Compiled, device: Device, fields: dict[str, Any]
+    ) -> Linearization:
+        """What a ``linearize`` query's answer keeps; takes it out of ``fields``."""
+        return Linearization(asked, device, fields.pop("linear"), fields.pop("primals"), compiled.generation)
+
+    def compile_linear(self, kept: Linearization, operation: str, payload: Tree) -> tuple[Compiled, Tree]:
+        """The executable for a product with ``kept``, and the payload as it goes into it."""
+        precision, name = kept.asked.query.precision, kept.asked.query.map
+        argument = {"jvp": "tangents", "vjp": "cotangent"}.get(operation)
+        bare = isinstance(kept.asked.query.options.argnums, int)
+        if argument is not None:
+            payload = vector(payload, precision, argument, name)
+            if operation == "jvp":
+                payload = tuple(payload)
+        function = LINEAR[operation]
+
+        def of(linear: Any, primals: Any, payload: Any) -> Any:
+            return function(linear, primals, bare if operation == "dense" else payload)
+
+        key = (kept.asked.query.owner, kept.generation, operation, signature_key(payload, precision))
+
+        def make() -> Compiled:
+            specs = specs_of((kept.linear, kept.primals, payload), precision, kept.device.sharding)
+            return compile(traced(of, specs, precision, name), answer_bytes=self._answer_bytes, map=name)
+
+        return self.compiled.get_or_make(key, make), payload
+
+    def run_linear(self, kept: Linearization, compiled: Compiled, payload: Tree) -> Tree:
+        """A product with ``kept``, as arrays on its device, ready."""
+        query = kept.asked.query
+        return run(compiled, (kept.linear, kept.primals, payload), query.precision, kept.device, query.map)
+
+    def check_complex_linear(self, kept: Linearization) -> None:
+        """Refuse the matrix of a derivative from complex to complex that is not complex-linear.
+
+        The Cauchy–Riemann equations, on one random vector: J(iv) = i J(v).
+
+        Raises:
+            NotDifferentiable: the map is not holomorphic at this point.
+        """
+        given = list(leaves(kept.primals))
+        if not any(np.issubdtype(leaf.dtype, np.complexfloating) for leaf in given):
+            return
+        random = np.random.default_rng(0)
+
+        def pair(leaf: Any) -> np.ndarray:
+            v = random.standard_normal(leaf.shape)
+            if not np.issubdtype(leaf.dtype, np.complexfloating):
+                return np.stack([v, np.zeros_like(v)])
+            v = v + 1j * random.standard_normal(leaf.shape)
+            return np.stack([v, 1j * v])
+
+        compiled, payload = self.compile_linear(kept, "jvp", list(tree_map(pair, kept.primals)))
+        for leaf in leaves(self.run_linear(kept, compiled, payload)):
+            once, turned = np.asarray(leaf)
+            if np.iscomplexobj(once):
+                scale = np.linalg.norm(once) + np.linalg.norm(turned)
+                if np.linalg.norm(turned - 1j * once) > np.sqrt(np.finfo(once.dtype).eps) * scale:
+                    raise NotDifferentiable(
+                        "The map is not holomorphic at this point: its derivative from complex to complex is no "
+                        "matrix. Products (J @ v, J.T @ w) are right all the same.",
+                        map=kept.asked.query.map,
+                    )
+
+
+def run(compiled: Compiled, inputs: tuple[Any, ...], precision: Precision, device: Device, map: str) -> Any:
+    """Run an executable on ``device`` and wait for it.
+
+    Raises:
+        OutOfMemory: the device has not enough memory; it goes on.
+        MapFailed: code of the map that runs on the host (a callback) raised.
+    """
+    try:
+        with at(precision):
+            placed = jax.tree_util.tree_map(lambda leaf: place(leaf, precision, device), inputs)
+            return jax.block_until_ready(compiled.executable(*placed))
+    except GradwireError:
+        raise
+    except jax.errors.JaxRuntimeError as error:
+        text = str(error)
+        if text.startswith("RESOURCE_EXHAUSTED"):
+            raise OutOfMemory(
+                f"{device.name} has not enough memory for this query now.",
+                map=map,
+                got=text.split("\n")[0][:200],
+            ) from None
+        raise MapFailed(f"{map} failed while it ran: {_callback_error(text)}", map=map) from error
+
+
+def place(leaf: Any, precision: Precision, device: Device) -> Any:
+    if isinstance(leaf, jax.Array) and leaf.sharding == device.sharding:
+        return leaf
+    if is_number(leaf):
+        return jax.device_put(leaf, device.handle)
+    return jax.device_put(np.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, device.handle)
+
+
+def _callback_error(text: str) -> str:
+    """The exception of a host callback: the last ``Type: message`` of the traceback in JAX's message."""
+    found = re.findall(
+        r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit)?): (.*)$", text, re.MULTILINE
+    )
+    return f"{found[-1][0]}: {found[-1][1][:2000]}" if found else text.split("\n")[0][:500]
+
+
+def _answered(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:
+    if precision.output is None or not is_inexact(dtype):
+        return dtype
+    return cast_dtype(dtype, precision.output)
+
+
+def on_host(tree: Any, precision: Precision) -> Any:
+    """Arrays of an answer in host memory, in the dtype the policy answers in. May share the device's memory."""
+
+    def read(leaf: Any) -> np.ndarray:
+        array = np.asarray(leaf)
+        with np.errstate(over="ignore"):
+            return array.astype(_answered(array.dtype, precision), copy=False)
+
+    return tree_map(read, tree)

@@ -1,0 +1,127 @@
+"""Maps answered in this process: what makes a `Map` the local operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from gradwire import kinds
+from gradwire._operator import Answer, Call, Options, import_leaf
+from gradwire._transforms import Transform
+from gradwire._trees import Tree, leaves
+from gradwire_service.declaration import Declaration
+from gradwire_service.engine.compiled import function_of
+from gradwire_service.engine.execution import LINEAR, Engine, Linearization, on_host
+from gradwire_service.policy import Policy, Precision
+from gradwire_service.query import Asked, ask
+
+
+@lru_cache(maxsize=1)
+def engine() -> Engine:
+    """The engine of local maps; made when the first one is asked something."""
+    return Engine(compiled_queries=4096)
+
+
+def answer(
+    declaration: Declaration,
+    call: Call,
+    transforms: tuple[Transform, ...],
+    options: Options,
+    warn: Callable[[Call, str, set[str]], None],
+) -> Answer:
+    """Answer ``call`` here and now; on JAX's tracers it is traced into the computation around it."""
+    policy = declaration.precision or Policy()
+    if options.precision is not None:
+        policy = Policy.parse(options.precision)
+    given = leaves((call.args, call.kwargs, call.tangents, call.cotangent))
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in given):
+        return _inlined(ask(declaration, call, transforms, policy=Policy(), owner="local"))
+    asked = ask(declaration, call, transforms, policy=policy, owner="local")
+    precision = asked.query.precision
+    if precision.lossy:
+        warn(call, precision.computed_in, declaration.warned)
+    if call.operation == "eval_shape":
+        shapes = engine().shapes(asked)
+        return lambda name: shapes
+    keeps = call.operation == "linearize"
+    if keeps or call.like[0].name == "jax":
+        # What is kept (or answered as JAX's own array) must not share the caller's memory.
+        asked = _owned(asked)
+    device = engine().devices.choose(options.device or declaration.device)
+    compiled = engine().compile(asked, device)
+    fields = engine().run(asked, compiled, device)
+    if keeps:
+        kept = engine().linearization(asked, compiled, device, fields)
+        fields["linearization"] = LocalHandle(kept)
+    return lambda name: fields[name] if name == "linearization" else _delivered(fields[name], precision)
+
+
+def _owned(asked: Asked) -> Asked:
+    copied = jax.tree_util.tree_map(
+        lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf, asked.inputs
+    )
+    return replace(asked, inputs=copied)
+
+
+def _delivered(tree: Tree, precision: Precision) -> Tree:
+    """JAX arrays stay on their device unless the policy answers in another dtype."""
+    return tree if precision.output is None else on_host(tree, precision)
+
+
+def _inlined(asked: Asked) -> Answer:
+    if asked.query.operation == "linearize":
+        fields = function_of(asked)(asked.inputs)
+        fields["linearization"] = TracedHandle(fields["linear"], fields["primals"], asked)
+        return lambda name: fields[name]
+    fields = function_of(asked)(asked.inputs)
+    return lambda name: fields[name]
+
+
+class LocalHandle:
+    """A linearization of a local map."""
+
+    def __init__(self, kept: Linearization) -> None:
+        self._kept: Linearization | None = kept
+
+    def import_leaf(self, leaf: Any, argument: str) -> Any:
+        return leaf if isinstance(leaf, jax.Array) else import_leaf(leaf, argument)
+
+    def export_leaf(self, leaf: Any, kind: kinds.Kind, like: Any) -> Any:
+        return export(leaf, kind, like)
+
+    def perform(self, operation: str, payload: Any, read: Callable[[Any], Any]) -> Any:
+        if self._kept is None:
+            raise ValueError("this LinearOperator is closed")
+        if operation == "dense":
+            engine().check_complex_linear(self._kept)
+        compiled, payload = engine().compile_linear(self._kept, operation, payload)
+        made = engine().run_linear(self._kept, compiled, payload)
+        return read(_delivered(made, self._kept.asked.query.precision))
+
+    def close(self) -> None:
+        self._kept = None
+
+
+class TracedHandle(LocalHandle):
+    """A linearization inside somebody's trace."""
+
+    def __init__(self, linear: Any, primals: Any, asked: Asked) -> None:
+        self._linear = linear
+        self._primals = primals
+        self._bare = isinstance(asked.query.options.argnums, int)
+
+    def perform(self, operation: str, payload: Any, read: Callable[[Any], Any]) -> Any:
+        given = self._bare if operation == "dense" else tuple(payload) if operation == "jvp" else payload
+        return read(LINEAR[operation](self._linear, self._primals, given))
+
+
+def export(leaf: Any, kind: kinds.Kind, like: Any) -> Any:
+    """A local answer's array in the caller's kind; JAX arrays stay as they are."""
+    if isinstance(leaf, jax.core.Tracer) or (kind.name == "jax" and isinstance(leaf, jax.Array)):
+        return leaf
+    return kind.from_numpy(np.array(leaf), like)

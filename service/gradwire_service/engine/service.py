@@ -1,0 +1,366 @@
+"""The service behind every dialect: hosted maps, admission, and the way of a call through the engine.
+
+It knows no HTTP. Tracing, compiling and computing happen in threads; the event loop only waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from gradwire._errors import (
+    ArgumentError,
+    DeadlineExceeded,
+    GradwireError,
+    MapNotFound,
+    Overloaded,
+)
+from gradwire._operator import Call
+from gradwire._transforms import Transform
+from gradwire._trees import Tree, is_number, leaves
+from gradwire_service import capabilities
+from gradwire_service.declaration import Declaration
+from gradwire_service.differentiation import OPERATIONS
+from gradwire_service.engine.devices import Device
+from gradwire_service.engine.execution import LINEAR, Engine, Linearization, on_host
+from gradwire_service.engine.linearizations import Linearizations
+from gradwire_service.engine.residents import Residents
+from gradwire_service.map import Map
+from gradwire_service.policy import BITS, INPUT, Policy
+from gradwire_service.query import Asked, ask
+from gradwire_service.settings import Settings
+
+T = TypeVar("T")
+log = logging.getLogger("gradwire.service")
+
+LARGE = 1 << 18
+"""Bytes of arguments from which admission (which may cast them) leaves the event loop."""
+
+
+@dataclass
+class Request:
+    """A call as a dialect read it, before admission."""
+
+    map: str
+    call: Call
+    owner: str
+    transforms: tuple[Transform, ...] = ()
+    precision: str | None = None
+    device: str | None = None
+    listed: bool = False
+
+
+@dataclass
+class Outcome:
+    """What a call came to: fields of host arrays, what is to be said of it, and where the time went (s)."""
+
+    fields: dict[str, Any]
+    meta: dict[str, Any]
+    timing: dict[str, float] = field(default_factory=dict)
+
+
+class Service:
+    """Maps hosted on this host's devices.
+
+    Raises:
+        ArgumentError: two maps of one name and version, or settings that no device or policy fits.
+    """
+
+    operations = tuple(OPERATIONS)
+    linear_operations = tuple(LINEAR)
+
+    def __init__(self, maps: Iterable[Map], settings: Settings) -> None:
+        self._settings = settings
+        self._maps: dict[str, dict[str, Declaration]] = {}
+        for hosted in maps:
+            declaration = hosted._declaration
+            versions = self._maps.setdefault(declaration.name, {})
+            if declaration.version in versions:
+                raise ArgumentError(
+                    f"Two maps are named {declaration.name}@{declaration.version}; give one another name or version.",
+                    map=declaration.name,
+                )
+            versions[declaration.version] = declaration
+        self._policy = Policy.parse(settings.precision)
+        for name in settings.allow_precision or ():
+            if name not in BITS:
+                raise ArgumentError(
+                    "allow_precision names a dtype that no policy has.",
+                    argument="allow_precision",
+                    expected=", ".join(BITS),
+                    got=name,
+                )
+        self.engine = Engine(compiled_queries=settings.compiled_queries, answer_bytes=settings.answer_bytes)
+        self.engine.devices.choose(settings.device)
+        self.linearizations = Linearizations(
+            ttl=settings.linearization_ttl, most_bytes=settings.linearization_bytes
+        )
+        self.residents = Residents(most_bytes=settings.resident_bytes)
+        self._compiler = ThreadPoolExecutor(2, thread_name_prefix="gradwire-compile")
+        self._warming: asyncio.Task[None] | None = None
+        self._operations: dict[Declaration, tuple[str, ...]] = {}
+        self._stopping = False
+
+    # Its life.
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is warmed up and takes requests."""
+        return self._warming is not None and self._warming.done() and not self._stopping
+
+    async def start(self) -> None:
+        """Begin to warm up: find out what each map can do, and compile what has an example."""
+        if self._warming is None:
+            self._warming = asyncio.create_task(self._warm_up())
+
+    async def stop(self) -> None:
+        """Take no more requests."""
+        self._stopping = True
+        if self._warming is not None:
+            self._warming.cancel()
+        self._compiler.shutdown(wait=False, cancel_futures=True)
+
+    async def _warm_up(self) -> None:
+        for declaration in self._declarations():
+            await self._in_compiler(self._learn, declaration)
+
+    def _learn(self, declaration: Declaration) -> None:
+        self._operations[declaration] = capabilities.operations(declaration)
+        if declaration.example is None:
+            return
+        try:
+            args = tuple(
+                capabilities.example_argument(arg, declaration, position)
+                for position, arg in enumerate(declaration.example)
+            )
+            asked = self._admit(
+                declaration, Request(declaration.name, Call("evaluate", args, {}), "anonymous")
+            )
+            self.engine.compile(asked, self._place(declaration, None))
+        except GradwireError as error:
+            log.warning("the example of %s cannot be evaluated: %s", declaration.name, error)
+
+    def _declarations(self) -> Iterable[Declaration]:
+        return [declaration for versions in self._maps.values() for declaration in versions.values()]
+
+    # What it hosts.
+
+    def find(self, name: str) -> Declaration:
+        """The map ``name``, or ``name@version``; a bare name is the version listed last.
+
+        Raises:
+            MapNotFound: naming near misses.
+        """
+        bare, at, version = name.partition("@")
+        versions = self._maps.get(bare, {})
+        found = versions.get(version) if at else next(reversed(versions.values()), None)
+        if found is not None:
+            return found
+        if versions:
+            known = [f"{bare}@{known}" for known in versions]
+            hint = f"{bare} is there as {', '.join(known[:5])}."
+        else:
+            near = difflib.get_close_matches(bare[:64], self._maps, n=3)
+            hint = f"Did you mean {' or '.join(near)}?" if near else "GET /v1/maps lists what there is."
+        raise MapNotFound(f"No map of that name is hosted here. {hint}", got=repr(name[:80]))
+
+    async def describe(self) -> list[dict[str, Any]]:
+        """Every hosted map, as in the answer to ``GET /v1/maps``."""
+        return [await self._described(declaration) for declaration in self._declarations()]
+
+    async def describe_one(self, name: str) -> dict[str, Any]:
+        """One map, as there. Raises as `find` does."""
+        return await self._described(self.find(name))
+
+    async def _described(self, declaration: Declaration) -> dict[str, Any]:
+        if declaration not in self._operations:
+            await self._in_compiler(self._learn, declaration)
+        allowed = self._settings.allow_precision
+        return {
+            "name": declaration.name,
+            "version": declaration.version,
+            "doc": declaration.doc,
+            "operations": list(self._operations[declaration]),
+            "policies": [INPUT, *(name for name in BITS if allowed is None or name in allowed)],
+            "parameters": [parameter.describe() for parameter in declaration.signature.parameters],
+            "returns": declaration.signature.returns,
+        }
+
+    def describe_devices(self) -> dict[str, Any]:
+        """As in the answer to ``GET /v1/devices``."""
+        return {
+            "devices": [device.describe() for device in self.engine.devices],
+            "compiled_queries": len(self.engine.compiled),
+            "linearizations": len(self.linearizations),
+            "linearization_bytes": self.linearizations.nbytes,
+            "resident_arrays": len(self.residents),
+            "resident_bytes": self.residents.nbytes,
+        }
+
+    # Answering.
+
+    async def answer(self, request: Request, deadline: float | None) -> Outcome:
+        """Answer a request within ``deadline`` seconds.
+
+        Raises:
+            GradwireError: whatever is wrong with it, or befell it.
+        """
+        declaration = self.find(request.map)
+        return await self._within(deadline, declaration.name, self._answer(declaration, request))
+
+    async def _answer(self, declaration: Declaration, request: Request) -> Outcome:
+        owner = request.owner
+        missing: list[str] = []
+        request.call = replace(
+            request.call,
+            args=self.residents.resolve(request.call.args, owner, missing),
+            kwargs=self.residents.resolve(request.call.kwargs, owner, missing),
+            tangents=self.residents.resolve(request.call.tangents, owner, missing),
+            cotangent=self.residents.resolve(request.call.cotangent, owner, missing),
+        )
+        self.residents.check(missing)
+        if size_of((request.call.args, request.call.kwargs)) > LARGE:
+            asked = await asyncio.to_thread(self._admit, declaration, request)
+        else:
+            asked = self._admit(declaration, request)
+        device = self._place(declaration, request.device)
+        meta = {
+            "map": declaration.name,
+            "version": declaration.version,
+            "device": device.name,
+            "computed_in": asked.query.precision.computed_in,
+            "lossy": asked.query.precision.lossy,
+        }
+        if request.call.operation == "eval_shape":
+            return Outcome({"shapes": await self._in_compiler(self.engine.shapes, asked)}, meta)
+        started = time.perf_counter()
+        compiled = self.engine.cached(asked, device)
+        if compiled is None:
+            compiled = await self._in_compiler(self.engine.compile, asked, device)
+        outcome = Outcome({}, meta, {"compile": time.perf_counter() - started})
+
+        def compute() -> None:
+            begun = time.perf_counter()
+            outcome.timing["queue"] = begun - queued
+            fields = self.engine.run(asked, compiled, device)
+            if asked.query.operation == "linearize":
+                kept = self.engine.linearization(asked, compiled, device, fields)
+                id, ttl = self.linearizations.keep(kept, owner)
+                outcome.fields["linearization"] = {"id": id, "expires": ttl}
+            outcome.fields.update(
+                {name: on_host(tree, asked.query.precision) for name, tree in fields.items()}
+            )
+            outcome.timing["compute"] = time.perf_counter() - begun
+
+        queued = time.perf_counter()
+        await asyncio.wrap_future(device.submit(compute))
+        return outcome
+
+    async def linear(
+        self, id: str, owner: str, operation: str, payload: Tree, deadline: float | None
+    ) -> Outcome:
+        """A product with a kept linearization (``jvp``, ``vjp``), or its matrix (``dense``).
+
+        Raises:
+            LinearizationLost: unknown, expired or somebody else's.
+        """
+        kept = self.linearizations.find(id, owner)
+        return await self._within(deadline, kept.asked.query.map, self._linear(kept, operation, payload))
+
+    async def _linear(self, kept: Linearization, operation: str, payload: Tree) -> Outcome:
+        query = kept.asked.query
+        missing: list[str] = []
+        payload = self.residents.resolve(payload, query.owner, missing)
+        self.residents.check(missing)
+        if operation == "jvp" and len(payload) != len(query.options.positions):
+            raise ArgumentError(
+                "There is one tangent for each differentiated argument.",
+                map=query.map,
+                argument="tangents",
+                expected=str(len(query.options.positions)),
+                got=str(len(payload)),
+            )
+        started = time.perf_counter()
+        if operation == "dense":
+            await self._in_compiler(self.engine.check_complex_linear, kept)
+        compiled, payload = await self._in_compiler(self.engine.compile_linear, kept, operation, payload)
+        meta = {
+            "map": query.map,
+            "version": query.version,
+            "device": kept.device.name,
+            "computed_in": query.precision.computed_in,
+            "lossy": query.precision.lossy,
+        }
+        outcome = Outcome({}, meta, {"compile": time.perf_counter() - started})
+
+        def compute() -> None:
+            begun = time.perf_counter()
+            outcome.timing["queue"] = begun - queued
+            made = self.engine.run_linear(kept, compiled, payload)
+            name = {"jvp": "tangent", "vjp": "cotangents", "dense": "jacobian"}[operation]
+            outcome.fields[name] = on_host(made, query.precision)
+            outcome.timing["compute"] = time.perf_counter() - begun
+
+        queued = time.perf_counter()
+        await asyncio.wrap_future(kept.device.submit(compute))
+        return outcome
+
+    def _admit(self, declaration: Declaration, request: Request) -> Asked:
+        if len(request.transforms) > self._settings.transform_depth:
+            raise ArgumentError(
+                "Too many transforms in one query.",
+                map=declaration.name,
+                argument="transforms",
+                expected=f"at most {self._settings.transform_depth}",
+                got=str(len(request.transforms)),
+            )
+        policy = declaration.precision or self._policy
+        if request.precision is not None:
+            policy = Policy.parse(request.precision)
+        asked = ask(
+            declaration,
+            request.call,
+            request.transforms,
+            policy=policy,
+            owner=request.owner,
+            listed=request.listed,
+        )
+        allowed = self._settings.allow_precision
+        if allowed is not None and asked.query.precision.computed_in not in allowed:
+            raise ArgumentError(
+                "This service does not compute at that precision; ask for another with precision=.",
+                map=declaration.name,
+                argument="precision",
+                expected=" or ".join(allowed),
+                got=asked.query.precision.computed_in,
+            )
+        return asked
+
+    def _place(self, declaration: Declaration, wanted: str | None) -> Device:
+        return self.engine.devices.choose(wanted or declaration.device or self._settings.device)
+
+    async def _in_compiler(self, work: Callable[..., T], *args: Any) -> T:
+        if self._stopping:
+            raise Overloaded("The service is stopping.", kind="draining")
+        return await asyncio.get_running_loop().run_in_executor(self._compiler, work, *args)
+
+    async def _within(self, deadline: float | None, map: str, answer: Awaitable[Outcome]) -> Outcome:
+        seconds = self._settings.deadline if deadline is None else min(deadline, self._settings.deadline)
+        try:
+            async with asyncio.timeout(seconds):
+                return await answer
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"Not answered within {seconds:g} s; what was begun goes on and is thrown away.", map=map
+            ) from None
+
+
+def size_of(tree: Tree) -> int:
+    """Bytes of the arrays in ``tree``."""
+    return sum(leaf.nbytes for leaf in leaves(tree) if not is_number(leaf) and hasattr(leaf, "nbytes"))

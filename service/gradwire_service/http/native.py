@@ -1,0 +1,418 @@
+"""The native dialect: `/v1` to and from calls. Knows no JAX."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from gradwire import wire
+from gradwire._errors import ArgumentError, GradwireError, MapNotFound, WireError
+from gradwire._operator import Call
+from gradwire._signature import Signature
+from gradwire._transforms import Transform, read_argnums
+
+from ..engine.service import LARGE, Outcome, Request, Service, size_of
+from ..settings import Settings
+from .receiver import receive_body
+from .responses import send_buffers
+
+PROTOCOL = 1
+FEATURES = ("linearizations", "arrays", "transforms", "stacks", "has_aux")
+"""Optional parts of the protocol that this service has."""
+
+_TEXTS = ("mode", "precision", "device")
+_FLAGS = ("sparse", "holomorphic", "has_aux")
+_LISTS = ("args", "tangents", "transforms", "known_patterns")
+FIELDS = frozenset({*_TEXTS, *_FLAGS, *_LISTS, "kwargs", "cotangent", "argnums"})
+"""Every field of a request to a map."""
+
+Speaks = tuple[wire.Codec, str]
+STAGES = ("decode", "queue", "compile", "compute", "encode")
+
+
+def routes(service: Service, settings: Settings) -> list[BaseRoute]:
+    """The routes of protocol 1."""
+
+    def on(path: str, method: str, answer: Callable[[Exchange], Awaitable[None]]) -> Route:
+        return Route(path, Endpoint(service, settings, answer), methods=[method])
+
+    return [
+        on("/v1/maps/{name:path}/{operation}", "POST", _operation),
+        on("/v1/maps", "GET", _maps),
+        on("/v1/maps/{name:path}", "GET", _map),
+        on("/v1/linearizations/{id}/{operation}", "POST", _linear),
+        on("/v1/linearizations/{id}", "DELETE", _forget_linearization),
+        on("/v1/arrays/{sha256}", "PUT", _put_array),
+        on("/v1/arrays/{sha256}", "GET", _get_array),
+        on("/v1/arrays/{sha256}", "DELETE", _forget_array),
+        on("/v1/devices", "GET", _devices),
+    ]
+
+
+class Endpoint:
+    """A plain ASGI application around one function of an exchange."""
+
+    def __init__(
+        self, service: Service, settings: Settings, answer: Callable[[Exchange], Awaitable[None]]
+    ) -> None:
+        self._service = service
+        self._settings = settings
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._answer(Exchange(self._service, self._settings, scope, receive, send))
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(
+        self, service: Service, settings: Settings, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self.service = service
+        self.settings = settings
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.timing: dict[str, float] = {}
+
+    @property
+    def owner(self) -> str:
+        owner: str = self.scope["state"]["owner"]
+        return owner
+
+    def parameter(self, name: str) -> str:
+        value: str = self.scope["path_params"][name]
+        return value
+
+    def header(self, name: bytes) -> str | None:
+        values = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
+        return ", ".join(values) if values else None
+
+    @property
+    def deadline(self) -> float | None:
+        """Seconds left, as the caller says.
+
+        Raises:
+            WireError: a Gradwire-Timeout that is no positive number.
+        """
+        text = self.header(b"gradwire-timeout")
+        if text is None:
+            return None
+        try:
+            seconds = float(text) if len(text) <= 32 else math.nan
+        except ValueError:
+            seconds = math.nan
+        if not 0 < seconds < math.inf:
+            raise WireError(
+                "Gradwire-Timeout is a number of seconds.",
+                argument="Gradwire-Timeout",
+                expected="a positive number",
+                got=repr(text[:32]),
+            )
+        return seconds
+
+    async def read(self) -> wire.Message:
+        """The request's message, its format noted for the answer."""
+        codec = wire.codec_for(self.header(b"content-type"))
+        self.speaks = (codec, "str" if codec is wire.MSGPACK else "lists")
+        body = await receive_body(self.scope, self.receive, self.settings)
+        started = time.perf_counter()
+        limits = self.settings.wire_limits
+        if len(body) > LARGE:
+            message = await asyncio.to_thread(codec.decode, body, limits)
+        else:
+            message = codec.decode(body, limits)
+        self.speaks = (codec, message.style)
+        self.speaks = wire.answer_codec(self.header(b"accept"), self.speaks)
+        self.timing["decode"] = time.perf_counter() - started
+        return message
+
+    def answers(self) -> None:
+        """Note the format of an answer to a request without a body: JSON unless asked otherwise."""
+        self.speaks = wire.answer_codec(self.header(b"accept"), (wire.JSON, "lists"))
+
+    @property
+    def speaks(self) -> Speaks:
+        speaks: Speaks = self.scope["state"]["speaks"]
+        return speaks
+
+    @speaks.setter
+    def speaks(self, speaks: Speaks) -> None:
+        self.scope["state"]["speaks"] = speaks
+
+    async def reply(self, fields: dict[str, Any], *, status: int = 200, size: int = 0) -> None:
+        """Send ``fields``; ``size`` is how many bytes of arrays are in them."""
+        codec, style = self.speaks
+        started = time.perf_counter()
+        if size > LARGE:
+            buffers = await asyncio.to_thread(codec.encode, fields, style)
+        else:
+            buffers = codec.encode(fields, style)
+        self.timing["encode"] = time.perf_counter() - started
+        timing = ", ".join(
+            f"{name};dur={self.timing[name] * 1e3:.3f}" for name in STAGES if name in self.timing
+        )
+        await send_buffers(
+            self.send, status, codec.media_type, buffers, [(b"server-timing", timing.encode())]
+        )
+
+    async def reply_outcome(self, outcome: Outcome) -> None:
+        self.timing.update(outcome.timing)
+        trees = {
+            name: value if name == "linearization" else _listed(name, value)
+            for name, value in outcome.fields.items()
+        }
+        meta = {**outcome.meta, "request_id": self.scope["state"]["request_id"]}
+        await self.reply({**trees, "meta": meta}, size=size_of(list(outcome.fields.values())))
+
+    async def done(self) -> None:
+        await send_buffers(self.send, 204, "", [])
+
+
+def _listed(name: str, value: Any) -> Any:
+    """A field's pytree; cotangents are always a list, one per differentiated argument."""
+    return [wire.Tree(entry) for entry in value] if name == "cotangents" else wire.Tree(value)
+
+
+# Maps.
+
+
+async def _operation(exchange: Exchange) -> None:
+    name, operation = exchange.parameter("name"), exchange.parameter("operation")
+    declaration = exchange.service.find(name)
+    if operation not in exchange.service.operations:
+        raise MapNotFound(
+            "There is no such operation.",
+            kind="route-not-found",
+            map=declaration.name,
+            expected=", ".join(exchange.service.operations),
+            got=repr(operation[:40]),
+        )
+    deadline = exchange.deadline
+    message = await exchange.read()
+    try:
+        request = read_request(message, operation, declaration.signature, name, exchange.owner)
+        outcome = await exchange.service.answer(request, deadline)
+    except GradwireError as error:
+        error.map = error.map or declaration.name
+        raise
+    await exchange.reply_outcome(outcome)
+
+
+def read_request(
+    message: wire.Message, operation: str, signature: Signature, name: str, owner: str
+) -> Request:
+    """A request's message as a call of the map with that signature.
+
+    Raises:
+        WireError: fields that are not known, or of another form.
+        ArgumentError: arguments that are no trees, or that no parameter takes.
+    """
+    fields = message.fields
+    unknown = sorted(set(fields) - FIELDS)
+    if unknown:
+        raise WireError(
+            f"The request has an unknown field {unknown[0][:64]!r}.",
+            argument=unknown[0][:64],
+            expected=", ".join(sorted(FIELDS)),
+        )
+    given = {key: value for key, value in fields.items() if value is not None}
+    for key in given:
+        _check_form(key, given[key])
+    specs = operation == "eval_shape"
+
+    def argument(parameter_name: str, static: bool, raw: Any) -> Any:
+        try:
+            return message.static(raw) if static else message.tree(raw, specs=specs)
+        except GradwireError as error:
+            error.argument = error.argument or parameter_name
+            raise
+
+    raw_args = _entries(given.get("args", ()))
+    if not any(parameter.positional for parameter in signature.parameters) and raw_args:
+        signature.bind(raw_args, {}, map=name)
+    args = []
+    for position, raw in enumerate(raw_args):
+        parameter = signature.at(position)
+        args.append(argument(parameter.name, parameter.static, raw))
+    kwargs = {}
+    for key, raw in given.get("kwargs", {}).items():
+        named = signature.named(key)
+        if named is None:
+            signature.bind(args, {key: raw}, map=name)
+        kwargs[key] = argument(key, named is not None and named.static, raw)
+    tangents = given.get("tangents")
+    if operation == "vjp" and "cotangent" not in fields:
+        raise ArgumentError(
+            "vjp takes a cotangent: an array (or pytree) of the value's shape.",
+            map=name,
+            argument="cotangent",
+            expected="a cotangent",
+            got="none",
+        )
+    argnums = given.get("argnums")
+    if argnums is not None:
+        argnums = read_argnums(argnums)
+    elif operation in ("jacobian", "grad", "value_and_grad", "hessian"):
+        argnums = 0
+    return Request(
+        map=name,
+        call=Call(
+            operation,
+            tuple(args),
+            kwargs,
+            argnums=argnums,
+            tangents=None
+            if tangents is None
+            else tuple(argument("tangents", False, raw) for raw in _entries(tangents)),
+            cotangent=None if "cotangent" not in given else argument("cotangent", False, given["cotangent"]),
+            mode=given.get("mode", "auto"),
+            sparse=given.get("sparse", False),
+            holomorphic=given.get("holomorphic", False),
+            has_aux=given.get("has_aux", False),
+        ),
+        owner=owner,
+        transforms=tuple(Transform.from_fields(entry) for entry in given.get("transforms", ())),
+        precision=given.get("precision"),
+        device=given.get("device"),
+        # Derivatives in several arguments come as a list for a list, as a tuple for a tuple.
+        listed=type(fields.get("argnums")) is list or argnums is None,
+    )
+
+
+def _check_form(key: str, value: Any) -> None:
+    expected: str | None = None
+    if key in _TEXTS and type(value) is not str:
+        expected = "text"
+    elif key in _FLAGS and type(value) is not bool:
+        expected = "true or false"
+    elif key in _LISTS and not isinstance(value, list | np.ndarray):
+        expected = "a list"
+    elif key == "kwargs" and type(value) is not dict:
+        expected = "a map of names to arguments"
+    if expected is None and key == "mode" and value not in ("auto", "fwd", "rev"):
+        raise ArgumentError(
+            "There is no such mode.", argument="mode", expected="auto, fwd or rev", got=repr(value[:32])
+        )
+    if expected is not None:
+        raise WireError(
+            f"The field {key!r} has the wrong form.", argument=key, expected=expected, got=_form(value)
+        )
+
+
+def _form(value: Any) -> str:
+    return {dict: "a map", list: "a list", str: "text", bool: "true or false"}.get(
+        type(value), type(value).__name__
+    )
+
+
+def _entries(raw: Any) -> list[Any]:
+    """A list of arguments; a decoder may have packed a long list of numbers into one array."""
+    return raw.tolist() if isinstance(raw, np.ndarray) else list(raw)
+
+
+async def _maps(exchange: Exchange) -> None:
+    exchange.answers()
+    maps = await exchange.service.describe()
+    await exchange.reply({"protocol": PROTOCOL, "features": list(FEATURES), "maps": maps})
+
+
+async def _map(exchange: Exchange) -> None:
+    exchange.answers()
+    described = await exchange.service.describe_one(exchange.parameter("name"))
+    await exchange.reply({"protocol": PROTOCOL, "features": list(FEATURES), **described})
+
+
+# Linearizations.
+
+
+async def _linear(exchange: Exchange) -> None:
+    operation = exchange.parameter("operation")
+    if operation not in exchange.service.linear_operations:
+        raise MapNotFound(
+            "A linearization has no such operation.",
+            kind="route-not-found",
+            expected=", ".join(exchange.service.linear_operations),
+            got=repr(operation[:40]),
+        )
+    deadline = exchange.deadline
+    message = await exchange.read()
+    wanted = {"jvp": "tangents", "vjp": "cotangent", "dense": None}[operation]
+    unknown = sorted(set(message.fields) - {wanted})
+    if unknown or (wanted is not None and wanted not in message.fields):
+        raise WireError(
+            f"{operation} of a linearization takes "
+            + (f"the field {wanted} alone." if wanted else "no fields."),
+            argument=unknown[0][:64] if unknown else wanted,
+            expected=wanted or "an empty map",
+            got=", ".join(unknown)[:200] or "nothing",
+        )
+    payload = None
+    if wanted is not None:
+        raw = message.fields[wanted]
+        if wanted == "tangents":
+            _check_form("tangents", raw)
+            payload = [message.tree(entry) for entry in _entries(raw)]
+        else:
+            payload = message.tree(raw)
+    outcome = await exchange.service.linear(
+        exchange.parameter("id"), exchange.owner, operation, payload, deadline
+    )
+    await exchange.reply_outcome(outcome)
+
+
+async def _forget_linearization(exchange: Exchange) -> None:
+    exchange.answers()
+    exchange.service.linearizations.drop(exchange.parameter("id"), exchange.owner)
+    await exchange.done()
+
+
+# Resident arrays.
+
+
+def _sha256(exchange: Exchange) -> str:
+    text = exchange.parameter("sha256")
+    if not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise ArgumentError(
+            "An array is named by the SHA-256 of its canonical form.",
+            argument="sha256",
+            expected="64 hexadecimal digits in lower case",
+            got=repr(text[:80]),
+        )
+    return text
+
+
+async def _put_array(exchange: Exchange) -> None:
+    sha256 = _sha256(exchange)
+    message = await exchange.read()
+    array = message.tree(message.fields)
+    if not isinstance(array, np.ndarray):
+        raise WireError("The body is one array.", expected="the canonical array", got=_form(array))
+    new = await asyncio.to_thread(exchange.service.residents.put, array, sha256, exchange.owner)
+    await exchange.reply({"sha256": sha256}, status=201 if new else 200)
+
+
+async def _get_array(exchange: Exchange) -> None:
+    array = exchange.service.residents.find(_sha256(exchange), exchange.owner)
+    buffers = wire.canonical(array)
+    await send_buffers(exchange.send, 200, wire.MSGPACK.media_type, buffers)
+
+
+async def _forget_array(exchange: Exchange) -> None:
+    exchange.answers()
+    exchange.service.residents.drop(_sha256(exchange), exchange.owner)
+    await exchange.done()
+
+
+async def _devices(exchange: Exchange) -> None:
+    exchange.answers()
+    await exchange.reply(exchange.service.describe_devices())
