@@ -103,7 +103,7 @@ def test_json_objects_give_every_value_in_its_own_dtype(array: np.ndarray[Any, A
 @settings(deadline=None)
 @given(array=arrays())
 def test_json_lists_give_every_value(array: np.ndarray[Any, Any]) -> None:
-    assume(array.dtype != np.uint64 or not array.size or int(array.max()) < 1 << 63)
+    assume(array.dtype.name != "uint64" or not array.size or int(array.max()) < 1 << 63)
     result = np.asarray(back(array, JSON, "lists"))
     assert result.size == array.size
     if array.size:
