@@ -14,6 +14,7 @@ Everything is computed at 64 bits where the map lets it be.
 from __future__ import annotations
 
 import argparse
+import textwrap
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -235,24 +236,27 @@ class _Along:
         return [flat(self.point.f(*self.stepped(h), **self.point.kwargs)) for h in STEPS]
 
     def jvp(self, times: float = 1.0, args: tuple[Tree, ...] | None = None, second: bool = False) -> Vector:
+        """The derivative in the direction (or in the second one), at the point or at ``args``."""
         direction = tree_map(lambda leaf: times * leaf, self.second if second else self.direction)
-        _, tangent = self.point.f.jvp(
-            self.point.args if args is None else args, direction, argnums=self.position, **self.point.kwargs
-        )
+        where = self.point.args if args is None else args
+        _, tangent = self.point.f.jvp(where, (direction,), argnums=(self.position,), **self.point.kwargs)
         return flat(tangent)
 
     def vjp(self, times: float = 1.0) -> Vector:
         cotangent = tree_map(lambda leaf: times * leaf, self.cotangent)
-        _, found = self.point.f.vjp(self.point.args, cotangent, argnums=self.position, **self.point.kwargs)
+        _, (found,) = self.point.f.vjp(
+            self.point.args, cotangent, argnums=(self.position,), **self.point.kwargs
+        )
         return flat(found)
 
     def grad(self, args: tuple[Tree, ...]) -> Vector:
         return flat(self.point.f.grad(*args, argnums=self.position, **self.point.kwargs))
 
     def hvp(self) -> Vector:
-        return flat(
-            self.point.f.hvp(self.point.args, self.direction, argnums=self.position, **self.point.kwargs)
+        (product,) = self.point.f.hvp(
+            self.point.args, (self.direction,), argnums=(self.position,), **self.point.kwargs
         )
+        return flat(product)
 
     @cached_property
     def tolerance(self) -> float:
@@ -383,11 +387,13 @@ def taylor(values: Sequence[Vector], start: Vector, slope: Vector) -> _Verdict:
         return _Verdict("FAILED", "", "the value stays where the derivative says that it changes")
     rounding = remainders[steps <= 16 * first].max()
     clear = np.flatnonzero(remainders > 30 * rounding)
-    accuracy = float((remainders / (steps * length)).min()) if length > 0 else np.inf
+    accuracy = remainders / (steps * length) if length > 0 else np.full(len(steps), np.inf)
+    right = bool(accuracy.min() <= ACCURATE)
     if clear.size == 0:
-        if accuracy <= ACCURATE:
-            return _Verdict("ok", f"right to {accuracy:.0e}")
-        return _Verdict("skipped", f"right to {accuracy:.0e}", "rounding hides the remainder")
+        figure = f"right to {accuracy.min():.0e}"
+        return (
+            _Verdict("ok", figure) if right else _Verdict("skipped", figure, "rounding hides the remainder")
+        )
     last = int(clear[-1])
     windows = [(max(last - 2, 0), last), (max(last - 1, 0), min(last + 1, len(steps) - 1))]
     order = max(
@@ -395,10 +401,13 @@ def taylor(values: Sequence[Vector], start: Vector, slope: Vector) -> _Verdict:
         for a, b in windows
         if a < b
     )
-    figure = f"order {order:.1f}, right to {accuracy:.0e}" if length > 0 else f"order {order:.1f}"
-    if order >= ORDER or accuracy <= ACCURATE:
-        return _Verdict("ok", figure)
-    return _Verdict("FAILED", figure, "the remainder does not fall with the square of the step")
+    if order >= ORDER or right:
+        return _Verdict("ok", f"order {order:.1f}")
+    return _Verdict(
+        "FAILED",
+        f"order {order:.1f}",
+        f"the remainder does not fall with the square of the step: off by {accuracy[last]:.0e}, relatively",
+    )
 
 
 def _tolerance(noise: float) -> float:
@@ -476,8 +485,9 @@ def _moved(tree: Tree, direction: Tree, h: float) -> Tree:
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows as a table for people."""
-    rows = [("map", "derivative", "test", "figure", "outcome", "why"), *rows]
+    """Rows as a table for people; the reason, which comes last, is cut where it is long."""
+    shown = [(*row[:-1], textwrap.shorten(row[-1], 100, placeholder=" …")) for row in rows]
+    rows = [("map", "derivative", "test", "figure", "outcome", "why"), *shown]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
