@@ -34,8 +34,8 @@ KSpace = NDArray[np.complex128]
 def read_slice() -> Image:
     """The slice that ships with Matplotlib, shape (256, 256), scaled to [0, 1]."""
     with cbook.get_sample_data("s1045.ima.gz") as file:
-        image = np.frombuffer(file.read(), dtype=">u2").reshape(256, 256).astype(np.float64)
-    return image / image.max()
+        image: Image = np.frombuffer(file.read(), dtype=">u2").reshape(256, 256).astype(np.float64)
+    return image / float(image.max())
 
 
 def sampling_mask(shape: tuple[int, int], fraction: float, centre: int = 24, seed: int = 0) -> Mask:
@@ -49,7 +49,7 @@ def sampling_mask(shape: tuple[int, int], fraction: float, centre: int = 24, see
     """
     rows, columns = (np.fft.fftfreq(size) * size for size in shape)
     radius = np.hypot(rows[:, None] / (shape[0] / 2), columns / (shape[1] / 2)) / np.sqrt(2)
-    mask = (np.abs(rows)[:, None] < centre / 2) & (np.abs(columns) < centre / 2)
+    mask: Mask = (np.abs(rows)[:, None] < centre / 2) & (np.abs(columns) < centre / 2)
     density = np.where(mask, 0.0, (1 - radius) ** 2).ravel()
     extra = round(fraction * mask.size) - np.count_nonzero(mask)
     chosen = np.random.default_rng(seed).choice(mask.size, extra, replace=False, p=density / density.sum())

@@ -33,9 +33,8 @@ def quadratic(x: Float[Array, "n"], a: Float[Array, "n n"]) -> Float[Array, ""]:
 def cartesian(spherical: Float[Array, "3"]) -> Float[Array, "3"]:
     """The point (r, θ, φ) in Cartesian coordinates; the determinant of its Jacobian is r² sin θ."""
     r, theta, phi = spherical
-    return r * jnp.stack(
-        [jnp.sin(theta) * jnp.cos(phi), jnp.sin(theta) * jnp.sin(phi), jnp.cos(theta)],
-    )
+    direction = [jnp.sin(theta) * jnp.cos(phi), jnp.sin(theta) * jnp.sin(phi), jnp.cos(theta)]
+    return jnp.stack(direction) * r
 
 
 @Map

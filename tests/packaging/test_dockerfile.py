@@ -71,7 +71,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_the_build_steps_install_serves_and_is_healthy(image, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "_GRADWIRE", [str(image / "bin" / "gradwire")])
+    monkeypatch.setattr(demo, "GRADWIRE", [str(image / "bin" / "gradwire")])
     *_, check = instructions("HEALTHCHECK")
     health = json.loads(check[check.index("CMD") + 3 :])
     start = json.loads(instructions("CMD")[-1])
