@@ -70,8 +70,9 @@ class GradwireError(Exception):
 
     def __str__(self) -> str:
         parts = [self.detail]
-        if self.expected is not None or self.got is not None:
-            parts.append(f"(expected {self.expected or '?'}, got {self.got or '?'})")
+        came = [f"{word} {text}" for word, text in (("expected", self.expected), ("got", self.got)) if text]
+        if came:
+            parts.append(f"({', '.join(came)})")
         where = []
         if self.map is not None:
             where.append(f"map {self.map}")

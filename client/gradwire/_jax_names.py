@@ -21,7 +21,8 @@ F = TypeVar("F", bound=OperatorBase)
 def _map(f: F, name: str) -> F:
     if not isinstance(f, OperatorBase):
         raise ArgumentError(
-            f"gradwire.{name} transforms a Map or a RemoteMap. Host a plain function with gradwire_service.Map.",
+            f"gradwire.{name} transforms a Map or a RemoteMap. "
+            "Host a plain function with gradwire_service.Map.",
             argument="f",
             expected="Map or RemoteMap",
             got=type(f).__name__,

@@ -85,7 +85,8 @@ class Space:
             shapes = [tuple(getattr(leaf, "shape", ())) for leaf in got]
             if shapes != [spec.shape for spec in want]:
                 raise ShapeError(
-                    "The @ operator takes exactly one vector; stacks go through jvp and vjp, columns through matmat.",
+                    "The @ operator takes exactly one vector; stacks go through jvp and vjp, "
+                    "columns through matmat.",
                     argument=name,
                     expected=", ".join(describe_leaf(spec) for spec in want),
                     got=", ".join(describe_leaf(leaf) for leaf in got),

@@ -159,7 +159,7 @@ class RemoteHandle:
                 version = str(message.fields["meta"]["version"])
                 if version != self._version:
                     raise LinearizationLost(
-                        f"The service lost this linearization, and {self._map.name} is another version by now: "
+                        f"The service lost this linearization, and {self._map.name} has another version now: "
                         "linearize again.",
                         map=self._map.name,
                         expected=f"version {self._version}",

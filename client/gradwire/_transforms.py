@@ -117,9 +117,10 @@ def checked_argnums(argnums: Any) -> int | tuple[int, ...]:
     """argnums as a caller gave them to a transform: an int, or a non-empty sequence of different ints."""
     if isinstance(argnums, int) and not isinstance(argnums, bool):
         return argnums
-    if isinstance(argnums, list | tuple) and argnums and all(type(entry) is int for entry in argnums):
-        if len(set(argnums)) == len(argnums):
-            return tuple(argnums)
+    if isinstance(argnums, list | tuple) and all(type(entry) is int for entry in argnums):
+        found = tuple(argnums)
+        if found and len(set(found)) == len(found):
+            return found
     raise ArgumentError(
         "argnums is an integer or a non-empty sequence of different integers.",
         argument="argnums",

@@ -116,7 +116,8 @@ def plain(value: Any, map: str) -> Tree:
         return jnp.asarray(value)
     except (TypeError, ValueError):
         raise MapFailed(
-            f"{map} returned a {type(value).__name__}; maps return arrays, and tuples, lists and dicts of arrays.",
+            f"{map} returned a {type(value).__name__}; maps return arrays, and tuples, lists and "
+            "dicts of arrays.",
             map=map,
         ) from None
 
@@ -153,7 +154,7 @@ def version_of(fun: Any, version: str | None, map: str) -> str:
 
 
 def _source(fun: Any) -> str:
-    """The text of the module that defines ``fun`` (what a map calls belongs to its version), or what is known."""
+    """The text of the module that defines ``fun``: what a map calls belongs to its version."""
     target = fun if inspect.isroutine(fun) else type(fun)
     target = inspect.unwrap(getattr(target, "func", target))
     try:

@@ -40,7 +40,7 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str) -> Policy:
-        """``"input"``, a dtype's name (compute and answer in it), or ``"compute=float32,output=input,matmul=high"``.
+        """From ``"input"``, a dtype's name (to compute and answer in), or ``"compute=…,output=…,matmul=…"``.
 
         Raises:
             ArgumentError: anything else.
@@ -126,12 +126,18 @@ def real_dtype(dtype: Any) -> tuple[int, str]:
 
 def cast_dtype(dtype: Any, real: str) -> np.dtype[Any]:
     """The dtype that an array of ``dtype`` has at the precision ``real``: complex follows, others stay."""
-    dtype = np.dtype(dtype)
+    dtype = as_dtype(dtype)
     if dtype.kind == "c":
         return np.dtype(np.complex128 if real == "float64" else np.complex64)
     if not is_inexact(dtype):
         return dtype
-    return np.dtype(ml_dtypes.bfloat16) if real == "bfloat16" else np.dtype(real)
+    return as_dtype(ml_dtypes.bfloat16 if real == "bfloat16" else real)
+
+
+def as_dtype(dtype: Any) -> np.dtype[Any]:
+    """``np.dtype(dtype)``, typed."""
+    made: np.dtype[Any] = np.dtype(dtype)
+    return made
 
 
 def _dtype(name: str) -> str:

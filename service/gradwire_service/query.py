@@ -14,9 +14,9 @@ from gradwire._signature import Parameter, static_value
 from gradwire._transforms import Transform
 from gradwire._trees import Tree, is_inexact, is_number, leaves, tree_map
 from gradwire.wire import ArraySpec, Bare
-from gradwire_service.differentiation import OPERATIONS, Inputs, Options
 from gradwire_service.declaration import Declaration
-from gradwire_service.policy import Policy, Precision, cast_dtype
+from gradwire_service.differentiation import OPERATIONS, Inputs, Options
+from gradwire_service.policy import Policy, Precision, as_dtype, cast_dtype
 from gradwire_service.signature import check_dtype, takes_anything
 
 Statics = tuple[tuple[int | str, Any], ...]
@@ -245,13 +245,13 @@ def _cast(leaf: Any, precision: Precision, argument: str, map: str) -> Any:
 
 def _narrowed(dtype: Any, precision: Precision) -> np.dtype[Any]:
     """The dtype in which an array of ``dtype`` enters the computation."""
-    dtype = np.dtype(dtype)
+    dtype = as_dtype(dtype)
     if is_inexact(dtype):
         if precision.cast is not None:
             return cast_dtype(dtype, precision.cast)
-        return dtype if precision.x64 else np.dtype({"f8": "f4", "c16": "c8"}.get(dtype.str[1:], dtype))
+        return dtype if precision.x64 else as_dtype({"f8": "f4", "c16": "c8"}.get(dtype.str[1:], dtype))
     if dtype.kind in "iu" and dtype.itemsize == 8 and not precision.x64:
-        return np.dtype(np.int32 if dtype.kind == "i" else np.uint32)
+        return as_dtype(np.int32 if dtype.kind == "i" else np.uint32)
     return dtype
 
 
@@ -259,8 +259,8 @@ def _check_range(low: int, high: int, target: str, argument: str, map: str) -> N
     limits = np.iinfo(target)
     if low < limits.min or high > limits.max:
         raise DTypeError(
-            f"{argument} holds integers that do not fit in {target}, and are not wrapped. A computation below "
-            '64 bit has 32-bit integers: ask for precision="compute=float64" to keep them.',
+            f"{argument} holds integers that do not fit in {target}, and are not wrapped. A computation "
+            'below 64 bit has 32-bit integers: ask for precision="compute=float64" to keep them.',
             map=map,
             argument=argument,
             expected=f"integers that fit in {target}",

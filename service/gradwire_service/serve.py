@@ -113,7 +113,7 @@ def load_maps(sources: Sequence[str]) -> list[Map]:
             the same name and version.
     """
     found: dict[str, tuple[Map, str]] = {}
-    for source in sources:
+    for source in dict.fromkeys(sources):
         # A file may import its neighbours, as when Python runs it; a module is one of the current folder.
         is_file = source.endswith(".py") or os.sep in source
         sys.path.insert(0, str(Path(source).resolve().parent if is_file else Path.cwd()))
@@ -234,7 +234,10 @@ def listening(settings: Settings) -> Iterator[tuple[socket.socket, str]]:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((settings.host, settings.port))
+        try:
+            listener.bind((settings.host, settings.port))
+        except OSError as error:
+            raise OSError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
         host = f"[{settings.host}]" if family == socket.AF_INET6 else settings.host
         yield listener, f"http://{host}:{listener.getsockname()[1]}"
 

@@ -151,7 +151,7 @@ class ShapeCheck:
 
     def __init__(self, annotations: Mapping[str, Any], map: str) -> None:
         self._map = map
-        self._declared = {
+        self._declared: dict[str, tuple[Any, Any]] = {
             name: (annotation, jaxtyping.Shaped[Any, annotation.dim_str])
             for name, annotation in annotations.items()
         }

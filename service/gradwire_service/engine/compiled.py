@@ -85,7 +85,7 @@ def specs_of(tree: Any, precision: Precision, sharding: Any = None) -> Any:
 def signature_key(tree: Any, precision: Precision) -> Hashable:
     """What of the arrays an executable depends on: structure, shapes, dtypes, weak types."""
     leaves, structure = jax.tree_util.tree_flatten(tree, is_leaf=_is_leaf)
-    described = []
+    described: list[Any] = []
     for leaf in leaves:
         if is_number(leaf):
             described.append(type(leaf))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +99,10 @@ class Engine:
 
     def run(self, asked: Asked, compiled: Compiled, device: Device) -> dict[str, Any]:
         """The fields of the answer, as arrays on ``device``, ready."""
-        return run(compiled, (asked.inputs,), asked.query.precision, device, asked.query.map)
+        fields: dict[str, Any] = run(
+            compiled, (asked.inputs,), asked.query.precision, device, asked.query.map
+        )
+        return fields
 
     # Linearizations.
 
@@ -163,8 +166,8 @@ class Engine:
                 scale = np.linalg.norm(once) + np.linalg.norm(turned)
                 if np.linalg.norm(turned - 1j * once) > np.sqrt(np.finfo(once.dtype).eps) * scale:
                     raise NotDifferentiable(
-                        "The map is not holomorphic at this point: its derivative from complex to complex is no "
-                        "matrix. Products (J @ v, J.T @ w) are right all the same.",
+                        "The map is not holomorphic at this point: its derivative from complex to complex is "
+                        "no matrix. Products (J @ v, J.T @ w) are right all the same.",
                         map=kept.asked.query.map,
                     )
 
@@ -216,7 +219,7 @@ def _answered(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:
 
 
 def on_host(tree: Any, precision: Precision) -> Any:
-    """Arrays of an answer in host memory, in the dtype the policy answers in. May share the device's memory."""
+    """Arrays of an answer in host memory, in the dtype of the policy. May share the device's memory."""
 
     def read(leaf: Any) -> np.ndarray:
         array = np.asarray(leaf)

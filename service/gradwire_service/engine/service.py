@@ -83,7 +83,8 @@ class Service:
             versions = self._maps.setdefault(declaration.name, {})
             if declaration.version in versions:
                 raise ArgumentError(
-                    f"Two maps are named {declaration.name}@{declaration.version}; give one another name or version.",
+                    f"Two maps are named {declaration.name}@{declaration.version}; "
+                    "give one another name or version.",
                     map=declaration.name,
                 )
             versions[declaration.version] = declaration

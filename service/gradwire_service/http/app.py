@@ -48,27 +48,22 @@ def create_app(maps: Iterable[Map], settings: Settings | None = None) -> FastAPI
     """The service that hosts ``maps``, for any ASGI server.
 
     Raises:
-        ArgumentError: two maps of one name and version, or an unknown dialect.
+        ArgumentError: two maps of one name and version, or an option that cannot be used.
     """
+    # The engine brings JAX: not for those who only want the application around another service.
     from gradwire_service.engine.service import Service
 
     settings = settings or Settings()
-    service = Service(maps, settings)
-    return assemble(service, settings, dialect_routes(service, settings))
-
-
-def dialect_routes(service: Any, settings: Settings) -> list[BaseRoute]:
-    """The routes of every dialect in ``settings.dialects``."""
-    routes: list[BaseRoute] = []
     for name in settings.dialects:
         if name not in DIALECTS:
+            known = ", ".join(DIALECTS)
             raise ArgumentError(
-                f"There is no dialect {name!r}.",
-                argument="dialects",
-                expected=f"some of {', '.join(DIALECTS)}",
+                f"There is no dialect {name!r}.", argument="dialects", expected=f"some of {known}"
             )
-        routes += import_module(DIALECTS[name]).routes(service, settings)
-    return routes
+    service = Service(maps, settings)
+    dialects = [import_module(DIALECTS[name]) for name in settings.dialects]
+    routes = [route for dialect in dialects for route in dialect.routes(service, settings)]
+    return assemble(service, settings, routes)
 
 
 def assemble(service: Hosted, settings: Settings, routes: Sequence[BaseRoute]) -> FastAPI:

@@ -389,7 +389,7 @@ def _paths() -> dict[str, Any]:
     return {
         "/v1/maps": _json_get("listMaps", "The hosted maps", _ref("Maps")),
         "/v1/maps/{name}": _json_get(
-            "describeMap", "One map", _ref("Maps"), "map-not-found", parameters=[MAP_NAME]
+            "describeMap", "One map", _ref("Map"), "map-not-found", parameters=[MAP_NAME]
         ),
         "/v1/maps/{name}/{operation}": {
             "post": {

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gradwire import wire
@@ -54,9 +55,8 @@ class Problems:
             problem = error
         except HTTPException as error:
             problem = _of_router(error, scope)
-            headers = [
-                (k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in (error.headers or {}).items()
-            ]
+            if error.status_code == 405:
+                headers = [(b"allow", ", ".join(_allowed(scope)).encode("ascii"))]
         except Exception:
             # Not a word of the exception leaves the house: it may hold anything.
             log.exception("request %s failed", scope["state"]["request_id"])
@@ -131,6 +131,13 @@ def _sendable(text: str) -> str:
     return text[:LONGEST].encode("utf-8", "backslashreplace").decode()
 
 
+def _allowed(scope: Scope) -> list[str]:
+    """The methods that the request's path takes, of whichever route."""
+    routes = [route for route in scope["app"].routes if isinstance(route, Route)]
+    matching = [route for route in routes if route.matches(scope)[0] is not Match.NONE]
+    return sorted({method for route in matching for method in route.methods or ()})
+
+
 def _of_router(error: HTTPException, scope: Scope) -> GradwireError:
     """The router's own refusals, as ours."""
     path = repr(scope["path"][:80])
@@ -142,7 +149,7 @@ def _of_router(error: HTTPException, scope: Scope) -> GradwireError:
         return WireError(
             "This path does not take that method.",
             kind="method",
-            expected=(error.headers or {}).get("Allow"),
+            expected=" or ".join(_allowed(scope)),
             got=scope["method"],
         )
     fitting = next((name for name, kind in KINDS.items() if kind.status == error.status_code), None)

@@ -27,17 +27,10 @@ async def send_buffers(
     """
     views = [memoryview(buffer) for buffer in buffers]
     left = sum(view.nbytes for view in views)
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [
-                (b"content-type", media_type.encode("latin-1")),
-                (b"content-length", b"%d" % left),
-                *headers,
-            ],
-        }
-    )
+    content = [(b"content-type", media_type.encode("latin-1")), (b"content-length", b"%d" % left)]
+    # An answer that has no content says nothing about it.
+    described = [] if status == 204 else content
+    await send({"type": "http.response.start", "status": status, "headers": [*described, *headers]})
     for piece in _pieces(views):
         left -= len(piece)
         await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
