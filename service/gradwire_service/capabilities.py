@@ -15,9 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from gradwire._errors import GradwireError
+from gradwire._errors import ArgumentError, GradwireError
 from gradwire._operator import Call, import_leaf
-from gradwire._signature import Parameter
 from gradwire._trees import Tree, normalized, tree_map
 from gradwire.wire import ArraySpec
 from gradwire_service.declaration import Declaration

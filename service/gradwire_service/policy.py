@@ -11,6 +11,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from gradwire._errors import ArgumentError
 from gradwire._trees import is_inexact, is_number
@@ -128,16 +129,15 @@ def cast_dtype(dtype: Any, real: str) -> np.dtype[Any]:
     """The dtype that an array of ``dtype`` has at the precision ``real``: complex follows, others stay."""
     dtype = as_dtype(dtype)
     if dtype.kind == "c":
-        return np.dtype(np.complex128 if real == "float64" else np.complex64)
+        return as_dtype(np.complex128 if real == "float64" else np.complex64)
     if not is_inexact(dtype):
         return dtype
     return as_dtype(ml_dtypes.bfloat16 if real == "bfloat16" else real)
 
 
-def as_dtype(dtype: Any) -> np.dtype[Any]:
+def as_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """``np.dtype(dtype)``, typed."""
-    made: np.dtype[Any] = np.dtype(dtype)
-    return made
+    return np.dtype(dtype)
 
 
 def _dtype(name: str) -> str:

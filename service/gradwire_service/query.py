@@ -251,7 +251,7 @@ def _narrowed(dtype: Any, precision: Precision) -> np.dtype[Any]:
             return cast_dtype(dtype, precision.cast)
         return dtype if precision.x64 else as_dtype({"f8": "f4", "c16": "c8"}.get(dtype.str[1:], dtype))
     if dtype.kind in "iu" and dtype.itemsize == 8 and not precision.x64:
-        return as_dtype(np.int32 if dtype.kind == "i" else np.uint32)
+        return as_dtype(f"{dtype.kind}4")
     return dtype
 
 
