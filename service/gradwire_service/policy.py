@@ -11,7 +11,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
 from gradwire._errors import ArgumentError
 from gradwire._trees import is_inexact, is_number
@@ -125,19 +124,13 @@ def real_dtype(dtype: Any) -> tuple[int, str]:
     return dtype.itemsize * 8, dtype.name
 
 
-def cast_dtype(dtype: Any, real: str) -> np.dtype[Any]:
+def cast_dtype(dtype: np.dtype[Any], real: str) -> np.dtype[Any]:
     """The dtype that an array of ``dtype`` has at the precision ``real``: complex follows, others stay."""
-    dtype = as_dtype(dtype)
     if dtype.kind == "c":
-        return as_dtype(np.complex128 if real == "float64" else np.complex64)
+        return np.dtype(np.complex128 if real == "float64" else np.complex64)
     if not is_inexact(dtype):
         return dtype
-    return as_dtype(ml_dtypes.bfloat16 if real == "bfloat16" else real)
-
-
-def as_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """``np.dtype(dtype)``, typed."""
-    return np.dtype(dtype)
+    return np.dtype(ml_dtypes.bfloat16) if real == "bfloat16" else np.dtype(real)
 
 
 def _dtype(name: str) -> str:

@@ -16,7 +16,7 @@ from gradwire._trees import Tree, is_inexact, is_number, leaves, tree_map
 from gradwire.wire import ArraySpec, Bare
 from gradwire_service.declaration import Declaration
 from gradwire_service.differentiation import OPERATIONS, Inputs, Options
-from gradwire_service.policy import Policy, Precision, as_dtype, cast_dtype
+from gradwire_service.policy import Policy, Precision, cast_dtype
 from gradwire_service.signature import check_dtype, takes_anything
 
 Statics = tuple[tuple[int | str, Any], ...]
@@ -243,15 +243,14 @@ def _cast(leaf: Any, precision: Precision, argument: str, map: str) -> Any:
     return leaf.astype(target)
 
 
-def _narrowed(dtype: Any, precision: Precision) -> np.dtype[Any]:
+def _narrowed(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:
     """The dtype in which an array of ``dtype`` enters the computation."""
-    dtype = as_dtype(dtype)
     if is_inexact(dtype):
         if precision.cast is not None:
             return cast_dtype(dtype, precision.cast)
-        return dtype if precision.x64 else as_dtype({"f8": "f4", "c16": "c8"}.get(dtype.str[1:], dtype))
+        return dtype if precision.x64 else np.dtype({"f8": "f4", "c16": "c8"}.get(dtype.str[1:], dtype))
     if dtype.kind in "iu" and dtype.itemsize == 8 and not precision.x64:
-        return as_dtype(f"{dtype.kind}4")
+        return np.dtype(f"{dtype.kind}4")
     return dtype
 
 
