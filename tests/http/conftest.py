@@ -41,7 +41,7 @@ class Idle:
     def __init__(self) -> None:
         self.ready = False
 
-    def describe(self) -> list[dict[str, Any]]:
+    async def describe(self) -> list[dict[str, Any]]:
         return MAPS
 
     async def start(self) -> None:

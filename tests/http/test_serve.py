@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,13 @@ hill = valley  # another name for the same map
 """
 
 
+@pytest.fixture(autouse=True)
+def own_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test imports is gone after it."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "modules", {**sys.modules})
+
+
 @pytest.fixture
 def maps(tmp_path: Path) -> Path:
     file = tmp_path / "valleys.py"
@@ -42,20 +49,19 @@ def maps(tmp_path: Path) -> Path:
 def started(*arguments: str | Path, ready: Path) -> Iterator[subprocess.Popen[str]]:
     """`gradwire serve` in a process of its own, from when it says that it is ready."""
     code = "import sys; from gradwire_service.serve import command; sys.exit(command(sys.argv[1:]))"
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments), "--ready-file", str(ready)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    try:
-        while not ready.exists() and process.poll() is None:
-            time.sleep(0.05)
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    ) as process:
+        try:
+            while not ready.exists() and process.poll() is None:
+                time.sleep(0.05)
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -67,9 +73,9 @@ def test_it_tells_when_it_is_ready_and_stops_with_success(
         told = json.loads(ready.read_text())
         assert told["pid"] == process.pid
         host, port = told["url"].removeprefix("http://").split(":")
-        connection = http.client.HTTPConnection(host, int(port))
-        connection.request("GET", "/health/ready")
-        assert connection.getresponse().status == 200
+        with closing(http.client.HTTPConnection(host, int(port))) as connection:
+            connection.request("GET", "/health/ready")
+            assert connection.getresponse().status == 200
         process.send_signal(number)
         output, _ = process.communicate()
     assert process.returncode == 0
@@ -131,7 +137,7 @@ def test_an_unknown_dialect_is_told(maps: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_map_under_two_names_is_hosted_once(maps: Path) -> None:
-    assert [map.name for map in load_maps([str(maps), str(maps)[:]])][:1] == ["valley"]
+    assert [map.name for map in load_maps([str(maps), str(maps)])] == ["valley"]
 
 
 def test_maps_of_a_module_are_found_by_its_dotted_name(maps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +150,9 @@ def test_maps_of_a_module_are_found_by_its_dotted_name(maps: Path, monkeypatch: 
 def test_two_maps_of_one_name_and_version_stop_the_start(maps: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text(MAPS)
-    with pytest.raises(ArgumentError, match=r"valley@\w+ is defined twice, in .*valleys\.py and in .*other\.py"):
+    with pytest.raises(
+        ArgumentError, match=r"valley@\w+ is defined twice, in .*valleys\.py and in .*other\.py"
+    ):
         load_maps([str(maps), str(other)])
 
 
