@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from binascii import Error, a2b_base64, b2a_base64
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -74,10 +75,8 @@ def _complex(raw: Raw, reading: Reading) -> complex:
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise WireError(
-            "an object has the same key twice", got=shown(next(k for k in keys if keys.count(k) > 1))
-        )
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise WireError("an object has the same key twice", got=shown(twice))
     return result
 
 

@@ -7,7 +7,7 @@ texts are numbers) is a `Grammar`, one per codec.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -73,7 +73,7 @@ def exactly(raw: Raw, keys: frozenset[str], what: str) -> None:
     if raw.keys() == keys:
         return
     missing = sorted(keys - raw.keys())
-    extra = sorted(shown(key) for key in raw.keys() - keys)[:3]
+    extra = sorted(shown(key) for key in islice(raw.keys() - keys, 3))
     got = [f"{name} {', '.join(found)}" for name, found in (("missing", missing), ("extra", extra)) if found]
     raise WireError(
         f'{what} has exactly these fields; a dict with a reserved key is written {{"dict": {{…}}}}',
