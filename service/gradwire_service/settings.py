@@ -83,6 +83,10 @@ class Settings(BaseModel):
     header_count: Annotated[Count, Field(description="most header fields in a request")] = 100
     header_deadline: Annotated[Seconds, Field(description="seconds for a request head to arrive")] = 10.0
     path_bytes: Annotated[Bytes, Field(description="longest request target")] = ByteSize(8 * KIBI)
+    unread_deadline: Annotated[Seconds, Field(description="seconds a piece of an answer may stay unread")] = (
+        60.0
+    )
+    connections: Annotated[Count, Field(description="most connections at a time")] = 800
     shutdown_deadline: Annotated[Seconds, Field(description="seconds for requests to end at a stop")] = 25.0
 
     @cached_property

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import pytest
+import uvicorn
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
@@ -90,10 +91,19 @@ class Answer(NamedTuple):
 class Served:
     """A running service."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, running: uvicorn.Server, address: tuple[str, int]) -> None:
+        self._running = running
         self.address = address
         self.host = f"{address[0]}:{address[1]}"
         self.url = f"http://{self.host}"
+
+    def wait_for_connections(self, count: int) -> None:
+        """Returns once the service holds this many connections."""
+        patience = time.monotonic() + 20
+        while len(self._running.server_state.connections) != count:
+            if time.monotonic() > patience:
+                raise TimeoutError(f"not {count} connections")
+            time.sleep(0.01)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, timeout=20)
@@ -158,7 +168,7 @@ def serving(**options: Any) -> Iterator[Served]:
         try:
             while not running.started and thread.is_alive():
                 time.sleep(0.01)
-            yield Served(listener.getsockname()[:2])
+            yield Served(running, listener.getsockname()[:2])
         finally:
             running.should_exit = True
             thread.join()
@@ -176,7 +186,14 @@ def patient() -> Iterator[Served]:
 @pytest.fixture(scope="session")
 def impatient() -> Iterator[Served]:
     """A service that waits for a second at most."""
-    with serving(header_deadline=1.0, body_grace=1.0, body_deadline=3.0) as served:
+    with serving(header_deadline=1.0, body_grace=1.0, body_deadline=3.0, unread_deadline=1.0) as served:
+        yield served
+
+
+@pytest.fixture
+def crowded() -> Iterator[Served]:
+    """A service that holds two connections at most."""
+    with serving(connections=2) as served:
         yield served
 
 

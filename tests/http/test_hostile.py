@@ -205,6 +205,16 @@ def test_a_client_that_reads_only_after_sending_all_gets_its_answer(service: Any
         assert connection.recv(20) == b"HTTP/1.1 413 Request"
 
 
+def test_connections_beyond_the_limit_are_told_to_come_back(crowded: Any) -> None:
+    with crowded.connect(), crowded.connect():
+        crowded.wait_for_connections(2)
+        answer = crowded.get("/health/live")
+        assert (answer.status, answer.kind) == (503, "overloaded")
+        assert answer.headers["retry-after"]
+    crowded.wait_for_connections(0)
+    assert crowded.is_healthy()
+
+
 def test_a_dripping_head_is_timed_out(hurried: Any) -> None:
     answer = hurried.send((bytes([byte]) for byte in START * 100), pause=0.05)
     assert (answer.status, answer.kind) == (408, "slow-body")
@@ -238,6 +248,14 @@ def test_a_body_that_is_fast_but_without_end_is_timed_out(hurried: Any) -> None:
     # 200 kB/s: above the least rate, for longer than any body may take.
     answer = hurried.send(with_length("1000000000"), repeat(b"x" * 10_000), pause=0.05)
     assert answer.kind == "slow-body"
+
+
+def test_a_client_that_does_not_read_its_answer_is_let_go(hurried: Any) -> None:
+    hurried.wait_for_connections(0)
+    with hurried.connect() as connection:
+        connection.sendall(with_length("40000000") + b"x" * 40_000_000)
+        hurried.wait_for_connections(1)
+        hurried.wait_for_connections(0)
 
 
 def test_a_client_that_never_finishes_a_refused_body_is_let_go(hurried: Any) -> None:

@@ -14,7 +14,7 @@ from typing import ClassVar, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from gradwire._errors import DeadlineExceeded, GradwireError, WireError
+from gradwire._errors import DeadlineExceeded, GradwireError, Overloaded, WireError
 from gradwire_service.http import problems
 from gradwire_service.http.access import SECURITY, new_request_id
 from gradwire_service.settings import Settings
@@ -57,11 +57,13 @@ class GuardedProtocol(HttpToolsProtocol):
 
     Every state in which the connection waits for its client has an end: idle between
     requests (uvicorn's keep-alive), in a head or in what is left of an answered body
-    (`header_deadline`), in a body (the receiver).
+    (`header_deadline`), in a body (the receiver), in an answer it does not read (`unread_deadline`).
     """
 
     settings: ClassVar[Settings]
 
+    unread_timer: TimerHandle | None = None
+    """Set while the client does not read what is sent to it."""
     head_timer: TimerHandle | None = None
     """Set while a head, or the rest of a body that is already answered, is due."""
     in_head = False
@@ -73,10 +75,14 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect_head()
+        if len(self.connections) > self.settings.connections:
+            self._refuse(_Refused(Overloaded("Too many connections are open (option connections).")))
+        else:
+            self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
+        self._was_read()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -98,6 +104,18 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._refuse(self._head_too_large("header_bytes", self.settings.header_bytes))
             elif self._is_idle() and self.head_timer is None and self.timeout_keep_alive_task is None:
                 self._expect_head()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._was_read()
+        self.unread_timer = self.loop.call_later(self.settings.unread_deadline, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._was_read()
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self._hang_up()
 
     # Parser callbacks
 
@@ -178,11 +196,20 @@ class GuardedProtocol(HttpToolsProtocol):
             self.head_timer.cancel()
             self.head_timer = None
 
+    def _was_read(self) -> None:
+        if self.unread_timer is not None:
+            self.unread_timer.cancel()
+            self.unread_timer = None
+
+    def _hang_up(self) -> None:
+        """Closes at once: what the client has not read by now is lost to it."""
+        self.transport.abort() if self.transport.get_write_buffer_size() else self.transport.close()
+
     def _head_overdue(self) -> None:
         self.head_timer = None
         if not self.in_head:
             # Nothing asked, nothing to answer.
-            self.transport.close()
+            self._hang_up()
             return
         late = DeadlineExceeded(
             "The request's head did not arrive in time (option header_deadline).",
@@ -230,7 +257,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._head_came()
-        self.head_timer = self.loop.call_later(self.settings.header_deadline, self.transport.close)
+        self.head_timer = self.loop.call_later(self.settings.header_deadline, self._hang_up)
 
 
 def _reason(error: httptools.HttpParserError) -> _Refused:
