@@ -90,7 +90,7 @@ class Dimensions:
         return tuple(size for token in text.split() if (size := self._size(token)) is not None)
 
     def _size(self, token: str) -> int | None:
-        expression = token.lstrip("#?_*")
+        expression = token.lstrip("#?_*")  # jaxtyping's marks: broadcasting, per leaf, anonymous, any number
         marks = token[: len(token) - len(expression)]
         if token == "..." or "*" in marks:
             return None
