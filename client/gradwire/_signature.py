@@ -56,6 +56,10 @@ class Parameter:
         return self.kind in ("positional_only", "positional_or_keyword", "var_positional")
 
     @property
+    def variadic(self) -> bool:
+        return self.kind in ("var_positional", "var_keyword")
+
+    @property
     def floating(self) -> bool:
         return self.dtype in FLOATING
 
@@ -124,7 +128,9 @@ class Signature:
         return inspect.Signature(
             [
                 inspect.Parameter(
-                    p.name, KINDS[p.kind], default=inspect.Parameter.empty if p.required else p.default
+                    p.name,
+                    KINDS[p.kind],
+                    default=inspect.Parameter.empty if p.required or p.variadic else p.default,
                 )
                 for p in self.parameters
             ]
@@ -148,7 +154,7 @@ class Signature:
     def named(self, name: str) -> Parameter | None:
         """The parameter that the keyword ``name`` belongs to, or None."""
         found = self._by_name.get(name)
-        if found is not None and found.kind not in ("var_positional", "var_keyword"):
+        if found is not None and not found.variadic:
             return found
         return next((p for p in self.parameters if p.kind == "var_keyword"), None)
 
