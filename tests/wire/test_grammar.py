@@ -49,6 +49,7 @@ def test_bare_values_stay_python(codec: Any, write: Any, value: Any) -> None:
         ([1 << 40] * 100, np.full(100, 1 << 40).view(Bare)),
         ([1] * 99 + [1 << 40], np.array([1] * 99 + [1 << 40]).view(Bare)),
         ([1.5] * 99 + [2], np.array([1.5] * 99 + [2.0])),
+        ([[1.5] * 99 + [2], [1.5] * 100], np.array([[1.5] * 99 + [2.0], [1.5] * 100])),
         ([[1.0] * 100, [2] * 100], np.array([[1.0] * 100, [2.0] * 100])),
         ([[[1] * 100] * 2] * 3, np.ones((3, 2, 100), np.int64).view(Bare)),
     ],

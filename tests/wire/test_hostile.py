@@ -208,6 +208,12 @@ def test_msgpack_refuses_what_is_no_message(body: bytes) -> None:
     refused(MSGPACK, body)
 
 
+def test_a_length_that_is_not_there_is_no_question_of_size() -> None:
+    for name, body in MSGPACKS.items():
+        if "lies" in name:
+            assert refused(MSGPACK, body).kind == "malformed"
+
+
 def test_msgpack_cut_off_anywhere_is_refused() -> None:
     whole = msgpack.packb({"args": [array(), [1.5] * 70, "text", 300, -40000, 1.5], "m": {"x": None}})
     for stop in range(len(whole)):

@@ -52,6 +52,7 @@ LISTS = (JSON, "lists")
         ("application/json;arrays=object", STR, (JSON, "object")),
         ("application/json; arrays=base64", LISTS, (JSON, "base64")),
         ("application/json, */*", BIN, LISTS),
+        ("*/*, application/json", BIN, LISTS),
         ("text/html, */*;q=0.1", BIN, BIN),
         ("application/json;q=0.5, application/msgpack;q=0.9", LISTS, STR),
         ("application/json;q=0.1, */*", LISTS, STR),

@@ -181,7 +181,7 @@ def test_bare_integers_stay_bare(how: tuple[Codec, str]) -> None:
         (np.float16(0.1), "0.1"),
         (np.float64(0.1), "0.1"),
         (np.array([1 / 3]), "[0.3333333333333333]"),
-        (np.array([0.1, 3e38], allowed_dtype("bfloat16")), "[0.1,3e+38]"),
+        (np.array([0.1, 0.3, 3e38], allowed_dtype("bfloat16")), "[0.1,0.3,3e+38]"),
         (np.array([2**63 - 1, -(2**63)]), "[9223372036854775807,-9223372036854775808]"),
         (np.array([2**64 - 1], np.uint64), "[18446744073709551615]"),
         (np.array([True, False]), "[true,false]"),
