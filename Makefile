@@ -14,7 +14,7 @@ EXTRA_client := demo
 EXTRA_test := test
 EXTRA_lint := dev
 
-.PHONY: demo test serve lint bench lock clean torch
+.PHONY: demo test serve lint bench lock clean torch image
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
@@ -41,6 +41,10 @@ lock:
 	$(PYTHON) -m venv --clear $(call environment,lock)
 	$(call environment,lock)/bin/python requirements/lock.py
 
+# The Dockerfile's steps, run in a bare virtual environment instead of an image.
+image: $(call installed,test)
+	$(call environment,test)/bin/pytest tests/packaging -q -m image
+
 # PyTorch beside the tests' environment; its tests are skipped without it.
 torch: $(call environment,test)/torch
 $(call environment,test)/torch: $(call installed,test) requirements/torch.txt
@@ -56,7 +60,7 @@ clean:
 .venvs/%-$(MINOR)/installed: pyproject.toml $$(wildcard $(LOCKS)-$$*.txt)
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Gradwire needs Python 3.11 or newer: make PYTHON=...")'
 	@echo "== environment $(@D)"
-	$(PYTHON) -m venv --clear $(@D)
+	$(PYTHON) -m venv $(@D)
 ifneq ($(wildcard $(LOCKS)-test.txt),)
 	$(@D)/bin/python -m pip install --requirement $(LOCKS)-$*.txt
 	$(@D)/bin/python -m pip install --no-deps --no-build-isolation --editable .

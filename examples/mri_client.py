@@ -138,6 +138,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("out/mri.png"), help="the picture to write")
     parser.add_argument("--without-jax", action="store_true", help="fail if JAX can be imported here")
     options = parser.parse_args()
+    jax_here = importlib.util.find_spec("jax") is not None
+    if jax_here and options.without_jax:
+        parser.error(f"JAX can be imported by {sys.executable}, and --without-jax says that it cannot")
     began = time.monotonic()
 
     truth = read_slice()
@@ -162,7 +165,6 @@ def main() -> int:
             f"Reconstructed, {after:.1f} dB": image,
         },
     )
-    jax_here = importlib.util.find_spec("jax") is not None
     figures = {
         "psnr_zero_filled": round(before, 2),
         "psnr_reconstructed": round(after, 2),
@@ -175,7 +177,7 @@ def main() -> int:
     }
     print(json.dumps(figures))
     holds = after - before >= 12 and error < 1e-6 and "jax" not in sys.modules
-    return 0 if holds and not (jax_here and options.without_jax) else 1
+    return 0 if holds else 1
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "gradwire"
 
 
+@pytest.mark.image
 def test_what_the_build_steps_install_serves_and_is_healthy(image, tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "GRADWIRE", [str(image / "bin" / "gradwire")])
     *_, check = instructions("HEALTHCHECK")
