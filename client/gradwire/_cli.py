@@ -33,7 +33,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: done. 1: a `GradwireError`, told in one line on stderr. 2: wrong usage, or a command
     whose dependencies are not installed.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return status
+    except GradwireError as error:
+        return _fail(" ".join(str(error).split()), 1)
+    except BrokenPipeError:
+        # Whoever read our output has gone (`gradwire maps … | head`); Python must not flush again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _dispatch(arguments: list[str]) -> int:
     commands = {entry.name: entry for entry in entry_points(group=GROUP)}
     first = arguments[0] if arguments else None
     if first is None or first in ("-h", "--help"):
@@ -51,22 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.partition(".")[0] in OWN:
             raise
         return _missing(commands[first], error.name)
-    return _run(command, arguments[1:])
-
-
-def _run(command: Callable[[list[str]], int], arguments: list[str]) -> int:
-    try:
-        status = command(arguments)
-        sys.stdout.flush()
-        return status
-    except GradwireError as error:
-        return _fail(" ".join(str(error).split()), 1)
-    except BrokenPipeError:
-        # Whoever read our output has gone (`gradwire maps … | head`); Python must not flush again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    return command(arguments[1:])
 
 
 def _usage(commands: dict[str, EntryPoint]) -> str:

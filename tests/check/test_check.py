@@ -89,12 +89,13 @@ def offset(x: Float[Array, "n"]) -> Float[Array, "n"]:
 
 @Map
 def constant(x: Float[Array, "n"]) -> Float[Array, ""]:
-    return jnp.float32(1.0)
+    return jnp.ones(())
 
 
 @Map
 def looped(x: Float[Array, "n"]) -> Float[Array, "n"]:
-    return jax.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, jnp.sin(s[1]) + x), (0, x))[1]
+    _, y = jax.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, jnp.sin(s[1]) + x), (0, x))
+    return jnp.asarray(y)
 
 
 @Map
