@@ -8,6 +8,7 @@ same kind; None is an empty subtree; other containers raise TypeError.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ def is_number(value: Any) -> bool:
     return type(value) in _NUMBERS
 
 
+@lru_cache(maxsize=256)
 def is_inexact(dtype: Any) -> bool:
     """Whether ``dtype`` is floating or complex (bfloat16 and float8 too): can be differentiated."""
     dtype = np.dtype(dtype)

@@ -32,12 +32,17 @@ Arguments = tuple[tuple[Tree, ...], dict[str, Tree]]
 
 @lru_cache(maxsize=4096)
 def operations(declaration: Declaration) -> tuple[str, ...]:
-    """The names of the operations that succeed on ``declaration``'s map, in the table's order."""
-    arguments = next(working_arguments(declaration), None)
-    if arguments is None:
+    """The names of the operations that succeed on ``declaration``'s map, in the table's order.
+
+    Where arguments are not declared: that succeed at some arguments.
+    """
+    working = list(working_arguments(declaration))
+    if not working:
         # Nothing to try it on: all that is known is that it can be asked.
         return tuple(OPERATIONS)
-    return tuple(name for name in OPERATIONS if _succeeds(declaration, name, arguments))
+    return tuple(
+        name for name in OPERATIONS if any(_succeeds(declaration, name, arguments) for arguments in working)
+    )
 
 
 def working_arguments(declaration: Declaration) -> Iterator[Arguments]:
@@ -53,10 +58,14 @@ def _candidates(declaration: Declaration) -> Iterator[Arguments]:
         yield args, {}
         return
     shapes: tuple[tuple[int, ...], ...] = ((3,), (), (3, 3), (4, 4, 4))
+    tried: list[Arguments] = []
     for shape, dtype in itertools.product(shapes, ("float64", "complex128", "int64")):
         arguments = sample_specs(declaration, undeclared=ArraySpec(shape, np.dtype(dtype)))
-        if arguments is not None:
-            yield arguments
+        if arguments is None or arguments in tried:
+            # Everything is declared, or something cannot be made up: there is no more to try.
+            return
+        tried.append(arguments)
+        yield arguments
 
 
 def example_argument(arg: Any, declaration: Declaration, position: int) -> Tree:

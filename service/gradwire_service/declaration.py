@@ -16,6 +16,7 @@ from gradwire._errors import ArgumentError, GradwireError, MapFailed
 from gradwire._signature import Signature
 from gradwire._trees import Tree
 from gradwire_service.differentiation import is_not_differentiable
+from gradwire_service.failures import told
 from gradwire_service.policy import Policy
 from gradwire_service.signature import ShapeCheck
 
@@ -77,9 +78,7 @@ class Declaration:
             except Exception as error:
                 if is_not_differentiable(error):
                     raise
-                raise MapFailed(
-                    f"{self.name} raised {type(error).__name__}: {str(error)[:2000]}", map=self.name
-                ) from error
+                raise MapFailed(f"{self.name} raised {told(error)}", map=self.name) from error
 
         return fun
 

@@ -23,6 +23,7 @@ from gradwire._errors import ArgumentError, DTypeError, GradwireError, NotDiffer
 from gradwire._signature import describe_leaf
 from gradwire._transforms import Transform
 from gradwire._trees import Tree, leaves, tree_map
+from gradwire_service.failures import shown
 
 Function = Callable[..., Any]
 
@@ -483,9 +484,11 @@ def is_not_differentiable(error: Exception) -> bool:
 
 def translated(error: Exception) -> GradwireError:
     """The Gradwire error for an exception that JAX raised outside the map's own code."""
-    text = " ".join(str(error).split())
+    text = " ".join(shown(str(error)).split())
     if is_not_differentiable(error):
         return NotDifferentiable(text)
+    if "out of bounds" in text:
+        return ArgumentError(text, argument="out_axes")
     if "vmap" in text and ("in_axes" in text or "out_axes" in text) and "inconsistent" not in text:
         return ArgumentError(text, argument="in_axes")
     if "vmap" in text:

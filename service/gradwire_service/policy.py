@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -114,6 +115,7 @@ class Precision:
     lossy: bool
 
 
+@lru_cache(maxsize=256)
 def real_dtype(dtype: Any) -> tuple[int, str]:
     """The width in bits and the name of the real dtype under a floating or complex one."""
     dtype = np.dtype(dtype)

@@ -32,7 +32,6 @@ class Query:
         transforms: innermost first.
         operation, options: what is asked, and how.
         precision: at which precision it computes and answers.
-        device: the name of the device it runs on, or None until one is chosen.
     """
 
     map: str
@@ -43,7 +42,6 @@ class Query:
     operation: str
     options: Options
     precision: Precision
-    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,6 @@ class Asked:
     query: Query
     inputs: Inputs
     statics: dict[int | str, Any]
-
-    def on(self, device: str) -> Asked:
-        return replace(self, query=replace(self.query, device=device))
 
 
 def ask(

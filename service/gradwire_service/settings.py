@@ -67,6 +67,14 @@ class Settings(BaseModel):
     deadline: Annotated[Seconds, Field(description="seconds for a request that sets no timeout")] = 300.0
     transform_depth: Annotated[Count, Field(description="most transforms in one query")] = 16
     compiled_queries: Annotated[Count, Field(description="most compiled queries kept")] = 256
+    compile_threads: Annotated[Count, Field(description="queries compiled at the same time")] = 8
+    compile_cache: Annotated[Path | None, Field(description="directory that keeps compiled code")] = None
+    device_memory: Annotated[Bytes | None, Field(description="memory to use on each device")] = None
+    queue_length: Annotated[Count, Field(description="most requests waiting for one device")] = 1024
+    coalesce_rows: Annotated[Count, Field(description="most calls of a map joined into one")] = 64
+    coalesce_bucket: Annotated[Count | None, Field(description="always join as many rows: reproducible")] = (
+        None
+    )
     linearization_ttl: Annotated[Seconds, Field(description="seconds a linearization is kept unused")] = 300.0
     linearization_bytes: Annotated[Bytes, Field(description="memory for linearizations")] = ByteSize(4 * GIBI)
     resident_bytes: Annotated[Bytes, Field(description="memory for resident arrays")] = ByteSize(4 * GIBI)

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -39,12 +40,21 @@ class Compiled:
     Attributes:
         generation: a number no other executable of this process has.
         shapes: the pytree of what it gives, as ShapeDtypeStructs.
+        memory: bytes on the device while it runs: arguments, temporaries and answer.
+        code: bytes of its code.
     """
 
     def __init__(self, executable: Any, shapes: Any) -> None:
         self.executable = executable
         self.shapes = shapes
         self.generation = next(_generations)
+        analysis = executable.memory_analysis()
+        self.memory = self.code = 0
+        if analysis is not None:
+            self.memory = (
+                analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
+            )
+            self.code = analysis.generated_code_size_in_bytes
 
 
 def function_of(asked: Asked) -> Callable[[Inputs], dict[str, Any]]:
@@ -82,7 +92,7 @@ def specs_of(tree: Any, precision: Precision, sharding: Any = None) -> Any:
     return jax.tree_util.tree_map(lambda leaf: spec_of(leaf, precision, sharding), tree, is_leaf=_is_leaf)
 
 
-def signature_key(tree: Any, precision: Precision) -> Hashable:
+def signature_key(tree: Any) -> Hashable:
     """What of the arrays an executable depends on: structure, shapes, dtypes, weak types."""
     leaves, structure = jax.tree_util.tree_flatten(tree, is_leaf=_is_leaf)
     described: list[Any] = []
@@ -119,11 +129,11 @@ def nbytes(shapes: Any) -> int:
     )
 
 
-def compile(lowered: Any, *, answer_bytes: int | None, map: str) -> Compiled:
-    """Compile what `traced` gave, unless its answer would be too large.
+def compile(lowered: Any, *, answer_bytes: int | None, memory: int | None, map: str) -> Compiled:
+    """Compile what `traced` gave, unless its answer would be too large, or need too much memory.
 
     Raises:
-        AnswerTooLarge: with the size it would have, and the limit. Nothing is compiled or computed.
+        AnswerTooLarge: with the size it would have, and the limit. Nothing is computed.
     """
     shapes = lowered.out_info
     answer = (
@@ -139,14 +149,33 @@ def compile(lowered: Any, *, answer_bytes: int | None, map: str) -> Compiled:
             expected=f"at most {answer_bytes} bytes",
             got=f"{size} bytes",
         )
-    return Compiled(lowered.compile(), shapes)
+    made = Compiled(lowered.compile(), shapes)
+    if memory is not None and made.memory > memory:
+        raise AnswerTooLarge(
+            "The computation would need more memory than the device may use (option device_memory). "
+            "Ask for products (jvp, vjp), for blocks, or for less at once.",
+            map=map,
+            expected=f"at most {memory} bytes",
+            got=f"{made.memory} bytes",
+        )
+    return made
 
 
 class CompiledQueries:
-    """A bounded LRU of executables. What is being compiled is compiled once, whoever else asks for it."""
+    """A bounded LRU of executables. What is being compiled is compiled once, whoever else asks for it.
 
-    def __init__(self, most: int) -> None:
+    JAX keeps what it traced in caches of its own, which know nothing of ours: they are
+    cleared whenever as many executables were dropped as may be held (what is held stays).
+
+    Args:
+        most: executables held.
+        most_bytes: bytes of code of all that are held.
+    """
+
+    def __init__(self, most: int, most_bytes: int = 1 << 30) -> None:
         self._most = most
+        self._most_bytes = most_bytes
+        self._dropped = 0
         self._held: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._making: dict[Hashable, Future[Compiled]] = {}
         self._lock = threading.Lock()
@@ -183,12 +212,32 @@ class CompiledQueries:
             raise
         with self._lock:
             self._held[key] = made
-            while len(self._held) > self._most:
-                self._held.popitem(last=False)
+            clear = self._shrink()
             del self._making[key]
         making.set_result(made)
+        if clear:
+            jax.clear_caches()
         return made
+
+    def _shrink(self) -> bool:
+        """Drop the least recently used; whether it is time to clear JAX's own caches."""
+        code = sum(compiled.code for compiled in self._held.values())
+        while len(self._held) > self._most or (code > self._most_bytes and len(self._held) > 1):
+            code -= self._held.popitem(last=False)[1].code
+            self._dropped += 1
+        if self._dropped < min(self._most, 64):
+            return False
+        self._dropped = 0
+        return True
+
+
+def keep_compiled_in(directory: Path) -> None:
+    """Let JAX keep compiled code in ``directory``, so that a restart finds it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    jax.config.update("jax_compilation_cache_dir", str(directory))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def compile_key(asked: Asked, device: Device) -> Hashable:
-    return asked.on(device.name).query, asked.declaration, signature_key(asked.inputs, asked.query.precision)
+    return asked.query, device.name, asked.declaration, signature_key(asked.inputs)

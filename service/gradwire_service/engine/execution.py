@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from gradwire._errors import GradwireError, MapFailed, NotDifferentiable, OutOfMemory
-from gradwire._trees import Tree, is_inexact, is_number, leaves, tree_map
+from gradwire._trees import Tree, is_inexact, leaves, tree_map
 from gradwire.wire import ArraySpec
 from gradwire_service import differentiation
 from gradwire_service.engine.compiled import (
@@ -27,6 +27,7 @@ from gradwire_service.engine.compiled import (
     traced,
 )
 from gradwire_service.engine.devices import Device, Devices
+from gradwire_service.failures import shown
 from gradwire_service.policy import Precision, cast_dtype
 from gradwire_service.query import Asked, vector
 
@@ -64,8 +65,10 @@ class Linearization:
 class Engine:
     """Answers admitted queries on this host's devices. Blocking, and safe among threads."""
 
-    def __init__(self, *, compiled_queries: int = 256, answer_bytes: int | None = None) -> None:
-        self.devices = Devices()
+    def __init__(
+        self, devices: Devices | None = None, *, compiled_queries: int = 256, answer_bytes: int | None = None
+    ) -> None:
+        self.devices = devices or Devices()
         self.compiled = CompiledQueries(compiled_queries)
         self._answer_bytes = answer_bytes
 
@@ -93,7 +96,7 @@ class Engine:
         def make() -> Compiled:
             specs = specs_of(asked.inputs, precision, device.sharding)
             lowered = traced(function_of(asked), (specs,), precision, name)
-            return compile(lowered, answer_bytes=self._answer_bytes, map=name)
+            return compile(lowered, answer_bytes=self._answer_bytes, memory=device.memory, map=name)
 
         return self.compiled.get_or_make(compile_key(asked, device), make)
 
@@ -114,6 +117,13 @@ class Engine:
 
     def compile_linear(self, kept: Linearization, operation: str, payload: Tree) -> tuple[Compiled, Tree]:
         """The executable for a product with ``kept``, and the payload as it goes into it."""
+        payload, key, make = self.ask_linear(kept, operation, payload)
+        return self.compiled.get_or_make(key, make), payload
+
+    def ask_linear(
+        self, kept: Linearization, operation: str, payload: Tree
+    ) -> tuple[Tree, Hashable, Callable[[], Compiled]]:
+        """A product with ``kept``, admitted: its payload, its key, and what makes its executable."""
         precision, name = kept.asked.query.precision, kept.asked.query.map
         argument = {"jvp": "tangents", "vjp": "cotangent"}.get(operation)
         bare = isinstance(kept.asked.query.options.argnums, int)
@@ -126,13 +136,15 @@ class Engine:
         def of(linear: Any, primals: Any, payload: Any) -> Any:
             return function(linear, primals, bare if operation == "dense" else payload)
 
-        key = (kept.asked.query.owner, kept.generation, operation, signature_key(payload, precision))
+        key = (kept.asked.query.owner, kept.generation, operation, signature_key(payload))
 
         def make() -> Compiled:
             specs = specs_of((kept.linear, kept.primals, payload), precision, kept.device.sharding)
-            return compile(traced(of, specs, precision, name), answer_bytes=self._answer_bytes, map=name)
+            lowered = traced(of, specs, precision, name)
+            memory = kept.device.memory
+            return compile(lowered, answer_bytes=self._answer_bytes, memory=memory, map=name)
 
-        return self.compiled.get_or_make(key, make), payload
+        return payload, key, make
 
     def run_linear(self, kept: Linearization, compiled: Compiled, payload: Tree) -> Tree:
         """A product with ``kept``, as arrays on its device, ready."""
@@ -181,7 +193,7 @@ def run(compiled: Compiled, inputs: tuple[Any, ...], precision: Precision, devic
     """
     try:
         with at(precision):
-            placed = jax.tree_util.tree_map(lambda leaf: place(leaf, precision, device), inputs)
+            placed = jax.tree_util.tree_map(lambda leaf: placeable(leaf, device), inputs)
             return jax.block_until_ready(compiled.executable(*placed))
     except GradwireError:
         raise
@@ -196,12 +208,11 @@ def run(compiled: Compiled, inputs: tuple[Any, ...], precision: Precision, devic
         raise MapFailed(f"{map} failed while it ran: {_callback_error(text)}", map=map) from error
 
 
-def place(leaf: Any, precision: Precision, device: Device) -> Any:
-    if isinstance(leaf, jax.Array) and leaf.sharding == device.sharding:
-        return leaf
-    if is_number(leaf):
+def placeable(leaf: Any, device: Device) -> Any:
+    """A leaf as the executable places it on its device, once: host arrays and numbers go as they are."""
+    if isinstance(leaf, jax.Array) and leaf.sharding != device.sharding:
         return jax.device_put(leaf, device.handle)
-    return jax.device_put(np.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, device.handle)
+    return leaf
 
 
 def _callback_error(text: str) -> str:
@@ -209,7 +220,7 @@ def _callback_error(text: str) -> str:
     found = re.findall(
         r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit)?): (.*)$", text, re.MULTILINE
     )
-    return f"{found[-1][0]}: {found[-1][1][:2000]}" if found else text.split("\n")[0][:500]
+    return shown(": ".join(found[-1]) if found else text.split("\n")[0])
 
 
 def _answered(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:

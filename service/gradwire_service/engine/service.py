@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
+import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -24,10 +25,13 @@ from gradwire._errors import (
 from gradwire._operator import Call
 from gradwire._transforms import Transform
 from gradwire._trees import Tree, is_number, leaves
+from gradwire.wire import Ref
 from gradwire_service import capabilities
 from gradwire_service.declaration import Declaration
 from gradwire_service.differentiation import OPERATIONS
-from gradwire_service.engine.devices import Device
+from gradwire_service.engine.coalescing import Row
+from gradwire_service.engine.compiled import Compiled, compile_key, keep_compiled_in
+from gradwire_service.engine.devices import Device, Devices
 from gradwire_service.engine.execution import LINEAR, Engine, Linearization, on_host
 from gradwire_service.engine.linearizations import Linearizations
 from gradwire_service.engine.residents import Residents
@@ -38,6 +42,9 @@ from gradwire_service.settings import Settings
 
 T = TypeVar("T")
 log = logging.getLogger("gradwire.service")
+
+LINEAR_FIELDS = {"jvp": "tangent", "vjp": "cotangents", "dense": "jacobian"}
+"""What a linearization's operations answer."""
 
 LARGE = 1 << 18
 """Bytes of arguments from which admission (which may cast them) leaves the event loop."""
@@ -97,13 +104,22 @@ class Service:
                     expected=", ".join(BITS),
                     got=name,
                 )
-        self.engine = Engine(compiled_queries=settings.compiled_queries, answer_bytes=settings.answer_bytes)
+        if settings.compile_cache is not None:
+            keep_compiled_in(settings.compile_cache)
+        self.engine = Engine(
+            Devices(memory=settings.device_memory, queue=settings.queue_length, rows=settings.coalesce_rows),
+            compiled_queries=settings.compiled_queries,
+            answer_bytes=settings.answer_bytes,
+        )
         self.engine.devices.choose(settings.device)
         self.linearizations = Linearizations(
             ttl=settings.linearization_ttl, most_bytes=settings.linearization_bytes
         )
         self.residents = Residents(most_bytes=settings.resident_bytes)
-        self._compiler = ThreadPoolExecutor(2, thread_name_prefix="gradwire-compile")
+        self._compiler = ThreadPoolExecutor(settings.compile_threads, thread_name_prefix="gradwire-compile")
+        self._compiling: dict[Hashable, asyncio.Future[Compiled]] = {}
+        self._begun: set[Hashable] = set()
+        self._begun_lock = threading.Lock()
         self._warming: asyncio.Task[None] | None = None
         self._operations: dict[Declaration, tuple[str, ...]] = {}
         self._stopping = False
@@ -216,17 +232,11 @@ class Service:
         return await self._within(deadline, declaration.name, self._answer(declaration, request))
 
     async def _answer(self, declaration: Declaration, request: Request) -> Outcome:
-        owner = request.owner
-        missing: list[str] = []
-        request.call = replace(
-            request.call,
-            args=self.residents.resolve(request.call.args, owner, missing),
-            kwargs=self.residents.resolve(request.call.kwargs, owner, missing),
-            tangents=self.residents.resolve(request.call.tangents, owner, missing),
-            cotangent=self.residents.resolve(request.call.cotangent, owner, missing),
-        )
-        self.residents.check(missing)
-        if size_of((request.call.args, request.call.kwargs)) > LARGE:
+        owner, call = request.owner, request.call
+        given = list(leaves((call.args, call.kwargs, call.tangents, call.cotangent)))
+        if any(type(leaf) is Ref for leaf in given):
+            request.call = self._with_residents(call, owner)
+        if size_of(given) > LARGE:
             asked = await asyncio.to_thread(self._admit, declaration, request)
         else:
             asked = self._admit(declaration, request)
@@ -241,27 +251,47 @@ class Service:
         if request.call.operation == "eval_shape":
             return Outcome({"shapes": await self._in_compiler(self.engine.shapes, asked)}, meta)
         started = time.perf_counter()
-        compiled = self.engine.cached(asked, device)
-        if compiled is None:
-            compiled = await self._in_compiler(self.engine.compile, asked, device)
+        key = compile_key(asked, device)
+        compiled = await self._compiled(key, lambda: self.engine.compile(asked, device))
         outcome = Outcome({}, meta, {"compile": time.perf_counter() - started})
 
-        def compute() -> None:
+        def compute() -> dict[str, Any]:
             begun = time.perf_counter()
             outcome.timing["queue"] = begun - queued
             fields = self.engine.run(asked, compiled, device)
+            kept = None
             if asked.query.operation == "linearize":
-                kept = self.engine.linearization(asked, compiled, device, fields)
-                id, ttl = self.linearizations.keep(kept, owner)
-                outcome.fields["linearization"] = {"id": id, "expires": ttl}
-            outcome.fields.update(
-                {name: on_host(tree, asked.query.precision) for name, tree in fields.items()}
-            )
+                linearization = self.engine.linearization(asked, compiled, device, fields)
+                id, ttl = self.linearizations.keep(linearization, owner)
+                kept = {"id": id, "expires": ttl}
+            made: dict[str, Any] = on_host(fields, asked.query.precision)
+            if kept is not None:
+                made["linearization"] = kept
             outcome.timing["compute"] = time.perf_counter() - begun
+            return made
 
+        joint = None
+        if declaration.coalesce and asked.query.operation != "linearize":
+            bucket = self._settings.coalesce_bucket
+            joint = Row(self.engine, asked, device, key, bucket, self._begin_compiling, compute)
         queued = time.perf_counter()
-        await asyncio.wrap_future(device.submit(compute))
+        outcome.fields = await device.perform(compute, joint)
+        # Of rows that were joined, none knows its own share.
+        outcome.timing.setdefault("compute", time.perf_counter() - queued)
         return outcome
+
+    def _with_residents(self, call: Call, owner: str) -> Call:
+        """``call`` with arrays for its references to resident ones."""
+        missing: list[str] = []
+        made = replace(
+            call,
+            args=self.residents.resolve(call.args, owner, missing),
+            kwargs=self.residents.resolve(call.kwargs, owner, missing),
+            tangents=self.residents.resolve(call.tangents, owner, missing),
+            cotangent=self.residents.resolve(call.cotangent, owner, missing),
+        )
+        self.residents.check(missing)
+        return made
 
     async def linear(
         self, id: str, owner: str, operation: str, payload: Tree, deadline: float | None
@@ -290,7 +320,12 @@ class Service:
         started = time.perf_counter()
         if operation == "dense":
             await self._in_compiler(self.engine.check_complex_linear, kept)
-        compiled, payload = await self._in_compiler(self.engine.compile_linear, kept, operation, payload)
+        if size_of(payload) > LARGE:
+            asked = await asyncio.to_thread(self.engine.ask_linear, kept, operation, payload)
+        else:
+            asked = self.engine.ask_linear(kept, operation, payload)
+        given, key, make = asked
+        compiled = await self._compiled(key, lambda: self.engine.compiled.get_or_make(key, make))
         meta = {
             "map": query.map,
             "version": query.version,
@@ -300,16 +335,15 @@ class Service:
         }
         outcome = Outcome({}, meta, {"compile": time.perf_counter() - started})
 
-        def compute() -> None:
+        def compute() -> dict[str, Any]:
             begun = time.perf_counter()
             outcome.timing["queue"] = begun - queued
-            made = self.engine.run_linear(kept, compiled, payload)
-            name = {"jvp": "tangent", "vjp": "cotangents", "dense": "jacobian"}[operation]
-            outcome.fields[name] = on_host(made, query.precision)
+            made = on_host(self.engine.run_linear(kept, compiled, given), query.precision)
             outcome.timing["compute"] = time.perf_counter() - begun
+            return {LINEAR_FIELDS[operation]: made}
 
         queued = time.perf_counter()
-        await asyncio.wrap_future(kept.device.submit(compute))
+        outcome.fields = await kept.device.perform(compute)
         return outcome
 
     def _admit(self, declaration: Declaration, request: Request) -> Asked:
@@ -345,6 +379,38 @@ class Service:
 
     def _place(self, declaration: Declaration, wanted: str | None) -> Device:
         return self.engine.devices.choose(wanted or declaration.device or self._settings.device)
+
+    async def _compiled(self, key: Hashable, make: Callable[[], Compiled]) -> Compiled:
+        """The executable for ``key``; compiled apart from the device, once, whoever else waits for it."""
+        found = self.engine.compiled.get(key)
+        if found is not None:
+            return found
+        making = self._compiling.get(key)
+        if making is None:
+            making = self._compiling[key] = asyncio.ensure_future(self._in_compiler(make))
+            making.add_done_callback(lambda done: self._compiled_one(key, done))
+        # A caller that gives up must not take the others' executable with it.
+        return await asyncio.shield(making)
+
+    def _compiled_one(self, key: Hashable, done: asyncio.Future[Compiled]) -> None:
+        del self._compiling[key]
+        if not done.cancelled():
+            done.exception()  # whoever waits has it too; nobody may wait any more
+
+    def _begin_compiling(self, key: Hashable, make: Callable[[], Compiled]) -> None:
+        """Compile for ``key`` in the background. Called from a device's thread."""
+        with self._begun_lock:
+            if key in self._begun or self._stopping:
+                return
+            self._begun.add(key)
+
+        def done(made: Future[Compiled]) -> None:
+            # What cannot be compiled is not tried again: its rows go one by one.
+            if not made.cancelled() and made.exception() is None:
+                with self._begun_lock:
+                    self._begun.discard(key)
+
+        self._compiler.submit(self.engine.compiled.get_or_make, key, make).add_done_callback(done)
 
     async def _in_compiler(self, work: Callable[..., T], *args: Any) -> T:
         if self._stopping:
