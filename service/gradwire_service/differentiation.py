@@ -50,6 +50,12 @@ class Options:
     def positions(self) -> tuple[int, ...]:
         return (self.argnums,) if isinstance(self.argnums, int) else self.argnums
 
+    def formed(self, entries: tuple[Tree, ...]) -> Tree:
+        """One entry for each position, in the form of ``argnums``: bare, a list or a tuple."""
+        if isinstance(self.argnums, int):
+            return entries[0]
+        return list(entries) if self.listed else entries
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -396,9 +402,7 @@ def _hvp(fun: Function, inputs: Inputs, options: Options) -> dict[str, Any]:
 
     product = stacked(push, inputs.tangents, dynamic, argument="tangents")
     aux = inner(dynamic)[1] if options.has_aux else None
-    return _with_aux(
-        {"product": product if not isinstance(options.argnums, int) else product[0]}, aux, options
-    )
+    return _with_aux({"product": options.formed(product)}, aux, options)
 
 
 def _linearize(fun: Function, inputs: Inputs, options: Options) -> dict[str, Any]:
@@ -421,18 +425,18 @@ def pull(linear: Function, primals: Tree, cotangent: Tree) -> Tree:
     return stacked(lambda w: transpose(w)[0], cotangent, value, argument="cotangent")
 
 
-def dense(linear: Function, primals: Tree, bare: bool) -> Tree:
+def dense(linear: Function, primals: tuple[Tree, ...], options: Options) -> Tree:
     """A linearization's matrix, as `jacobian` lays it out.
 
     For complex to complex it is that of a complex-linear map: whoever asks checks that it is one.
     """
-    given = primals[0] if bare else primals
+    given = options.formed(primals)
     complex_in = any(jnp.iscomplexobj(leaf) for leaf in leaves(given))
     value = jax.eval_shape(linear, primals)
     complex_out = any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in leaves(value))
 
     def of(dynamic: Tree) -> Tree:
-        return linear((dynamic,) if bare else dynamic)
+        return linear((dynamic,) if isinstance(options.argnums, int) else tuple(dynamic))
 
     return jacobian(of, has_aux=False, holomorphic=complex_in and complex_out)(
         tree_map(jnp.zeros_like, given)

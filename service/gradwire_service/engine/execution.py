@@ -126,7 +126,7 @@ class Engine:
         """A product with ``kept``, admitted: its payload, its key, and what makes its executable."""
         precision, name = kept.asked.query.precision, kept.asked.query.map
         argument = {"jvp": "tangents", "vjp": "cotangent"}.get(operation)
-        bare = isinstance(kept.asked.query.options.argnums, int)
+        options = kept.asked.query.options
         if argument is not None:
             payload = vector(payload, precision, argument, name)
             if operation == "jvp":
@@ -134,7 +134,7 @@ class Engine:
         function = LINEAR[operation]
 
         def of(linear: Any, primals: Any, payload: Any) -> Any:
-            return function(linear, primals, bare if operation == "dense" else payload)
+            return function(linear, primals, options if operation == "dense" else payload)
 
         key = (kept.asked.query.owner, kept.generation, operation, signature_key(payload))
 

@@ -113,10 +113,10 @@ class TracedHandle(LocalHandle):
     def __init__(self, linear: Any, primals: Any, asked: Asked) -> None:
         self._linear = linear
         self._primals = primals
-        self._bare = isinstance(asked.query.options.argnums, int)
+        self._options = asked.query.options
 
     def perform(self, operation: str, payload: Any, read: Callable[[Any], Any]) -> Any:
-        given = self._bare if operation == "dense" else tuple(payload) if operation == "jvp" else payload
+        given = self._options if operation == "dense" else tuple(payload) if operation == "jvp" else payload
         return read(LINEAR[operation](self._linear, self._primals, given))
 
 
