@@ -33,8 +33,9 @@ def quadratic(x: Float[Array, "n"], a: Float[Array, "n n"]) -> Float[Array, ""]:
 def cartesian(spherical: Float[Array, "3"]) -> Float[Array, "3"]:
     """The point (r, θ, φ) in Cartesian coordinates; the determinant of its Jacobian is r² sin θ."""
     r, theta, phi = spherical
-    direction = [jnp.sin(theta) * jnp.cos(phi), jnp.sin(theta) * jnp.sin(phi), jnp.cos(theta)]
-    return jnp.stack(direction) * r
+    x = r * jnp.sin(theta) * jnp.cos(phi)
+    y = r * jnp.sin(theta) * jnp.sin(phi)
+    return jnp.stack([x, y, r * jnp.cos(theta)])
 
 
 @Map
