@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from gradwire._errors import ArgumentError, DTypeError, GradwireError, NotDifferentiable, ShapeError
 from gradwire._signature import describe_leaf
 from gradwire._transforms import Transform
-from gradwire._trees import Tree, leaves, tree_map
+from gradwire._trees import Tree, leaves, rebuild, tree_map
 from gradwire_service.failures import shown
 
 Function = Callable[..., Any]
@@ -441,6 +441,39 @@ def dense(linear: Function, primals: tuple[Tree, ...], options: Options) -> Tree
     return jacobian(of, has_aux=False, holomorphic=complex_in and complex_out)(
         tree_map(jnp.zeros_like, given)
     )
+
+
+def one_hot_rows(linear: Function, primals: Tree, start: Any, size: int) -> Any:
+    """Rows ``start`` to ``start + size`` of a linearization's matrix, one array in and one out.
+
+    Returns:
+        An array of shape (size, argument.size), in C order.
+    """
+    (value,) = leaves(jax.eval_shape(linear, primals))
+    transpose = jax.linear_transpose(linear, primals)
+
+    def row(index: Any) -> Any:
+        hot = (jnp.arange(math.prod(value.shape)) == index).astype(value.dtype).reshape(value.shape)
+        (found,) = leaves(transpose(rebuild(jax.eval_shape(linear, primals), iter([hot]))))
+        return found.ravel()
+
+    return jax.vmap(row)(start + jnp.arange(size, dtype=jnp.int32))
+
+
+def one_hot_columns(linear: Function, primals: Tree, start: Any, size: int) -> Any:
+    """Columns ``start`` to ``start + size``, as `one_hot_rows`.
+
+    Returns:
+        An array of shape (value.size, size), in C order.
+    """
+    (argument,) = leaves(primals)
+
+    def column(index: Any) -> Any:
+        hot = (jnp.arange(argument.size) == index).astype(argument.dtype).reshape(argument.shape)
+        (found,) = leaves(linear(rebuild(primals, iter([hot]))))
+        return found.ravel()
+
+    return jax.vmap(column, out_axes=1)(start + jnp.arange(size, dtype=jnp.int32))
 
 
 Operation = Callable[[Function, Inputs, Options], dict[str, Any]]

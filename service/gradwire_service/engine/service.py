@@ -10,10 +10,12 @@ import difflib
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+
+import numpy as np
 
 from gradwire._errors import (
     ArgumentError,
@@ -24,11 +26,13 @@ from gradwire._errors import (
 )
 from gradwire._operator import Call
 from gradwire._transforms import Transform
-from gradwire._trees import Tree, is_number, leaves
-from gradwire.wire import Ref
+from gradwire._trees import Tree as Pytree
+from gradwire._trees import is_number, leaves
+from gradwire.wire import Ref, Tree
 from gradwire_service import capabilities
 from gradwire_service.declaration import Declaration
 from gradwire_service.differentiation import OPERATIONS
+from gradwire_service.engine.blocks import Blocks, plan
 from gradwire_service.engine.coalescing import Row
 from gradwire_service.engine.compiled import Compiled, compile_key, keep_compiled_in
 from gradwire_service.engine.devices import Device, Devices
@@ -241,13 +245,7 @@ class Service:
         else:
             asked = self._admit(declaration, request)
         device = self._place(declaration, request.device)
-        meta = {
-            "map": declaration.name,
-            "version": declaration.version,
-            "device": device.name,
-            "computed_in": asked.query.precision.computed_in,
-            "lossy": asked.query.precision.lossy,
-        }
+        meta = self._meta(asked, device)
         if request.call.operation == "eval_shape":
             return Outcome({"shapes": await self._in_compiler(self.engine.shapes, asked)}, meta)
         started = time.perf_counter()
@@ -280,6 +278,62 @@ class Service:
         outcome.timing.setdefault("compute", time.perf_counter() - queued)
         return outcome
 
+    async def blocks(self, request: Request, deadline: float | None) -> AsyncIterator[dict[str, Any]]:
+        """A Jacobian in blocks, as they are computed.
+
+        First ``{jacobian: {type, shape}}``, then each ``{axis, start, block}``, then ``{meta}``.
+
+        Everything that can be said against the request is said before the first of them.
+        """
+        declaration = self.find(request.map)
+        request.call = replace(request.call, operation="linearize")
+        given = list(leaves((request.call.args, request.call.kwargs)))
+        if any(type(leaf) is Ref for leaf in given):
+            request.call = self._with_residents(request.call, request.owner)
+        asked = await asyncio.to_thread(self._admit, declaration, request)
+        device = self._place(declaration, request.device)
+        key = compile_key(asked, device)
+        compiled = await self._compiled(key, lambda: self.engine.compile(asked, device))
+
+        def linearize() -> Linearization:
+            return self.engine.linearization(
+                asked, compiled, device, self.engine.run(asked, compiled, device)
+            )
+
+        kept = await device.perform(linearize)
+        async for message in self._in_blocks(kept, request.call.holomorphic, request.call.mode):
+            yield message
+
+    async def linear_blocks(self, id: str, owner: str) -> AsyncIterator[dict[str, Any]]:
+        """A kept linearization's matrix in blocks, as `blocks` gives them."""
+        kept = self.linearizations.find(id, owner)
+        await self._in_compiler(self.engine.check_complex_linear, kept)
+        async for message in self._in_blocks(kept, True, "auto"):
+            yield message
+
+    async def _in_blocks(
+        self, kept: Linearization, holomorphic: bool, mode: str
+    ) -> AsyncIterator[dict[str, Any]]:
+        planned = await self._in_compiler(lambda: plan(self.engine, kept, holomorphic=holomorphic, mode=mode))
+        yield {"jacobian": {"type": planned.dtype.str, "shape": list(planned.shape)}}
+        starts = list(planned.starts)
+        coming = [self._block(planned, start) for start in starts[:1]]
+        try:
+            for start, after in zip(starts, [*starts[1:], None], strict=True):
+                # One block is computed while the one before it is sent.
+                if after is not None:
+                    coming.append(self._block(planned, after))
+                block = await coming.pop(0)
+                yield {"axis": planned.axis, "start": start, "block": Tree(block)}
+                del block
+        finally:
+            for task in coming:
+                task.cancel()
+        yield {"meta": self._meta(kept.asked, kept.device)}
+
+    def _block(self, planned: Blocks, start: int) -> asyncio.Task[np.ndarray]:
+        return asyncio.create_task(planned.kept.device.perform(lambda: planned.block(start)))
+
     def _with_residents(self, call: Call, owner: str) -> Call:
         """``call`` with arrays for its references to resident ones."""
         missing: list[str] = []
@@ -294,7 +348,7 @@ class Service:
         return made
 
     async def linear(
-        self, id: str, owner: str, operation: str, payload: Tree, deadline: float | None
+        self, id: str, owner: str, operation: str, payload: Pytree, deadline: float | None
     ) -> Outcome:
         """A product with a kept linearization (``jvp``, ``vjp``), or its matrix (``dense``).
 
@@ -304,7 +358,7 @@ class Service:
         kept = self.linearizations.find(id, owner)
         return await self._within(deadline, kept.asked.query.map, self._linear(kept, operation, payload))
 
-    async def _linear(self, kept: Linearization, operation: str, payload: Tree) -> Outcome:
+    async def _linear(self, kept: Linearization, operation: str, payload: Pytree) -> Outcome:
         query = kept.asked.query
         missing: list[str] = []
         payload = self.residents.resolve(payload, query.owner, missing)
@@ -326,13 +380,7 @@ class Service:
             asked = self.engine.ask_linear(kept, operation, payload)
         given, key, make = asked
         compiled = await self._compiled(key, lambda: self.engine.compiled.get_or_make(key, make))
-        meta = {
-            "map": query.map,
-            "version": query.version,
-            "device": kept.device.name,
-            "computed_in": query.precision.computed_in,
-            "lossy": query.precision.lossy,
-        }
+        meta = self._meta(kept.asked, kept.device)
         outcome = Outcome({}, meta, {"compile": time.perf_counter() - started})
 
         def compute() -> dict[str, Any]:
@@ -345,6 +393,16 @@ class Service:
         queued = time.perf_counter()
         outcome.fields = await kept.device.perform(compute)
         return outcome
+
+    def _meta(self, asked: Asked, device: Device) -> dict[str, Any]:
+        query = asked.query
+        return {
+            "map": query.map,
+            "version": query.version,
+            "device": device.name,
+            "computed_in": query.precision.computed_in,
+            "lossy": query.precision.lossy,
+        }
 
     def _admit(self, declaration: Declaration, request: Request) -> Asked:
         if len(request.transforms) > self._settings.transform_depth:
@@ -428,6 +486,6 @@ class Service:
             ) from None
 
 
-def size_of(tree: Tree) -> int:
+def size_of(tree: Pytree) -> int:
     """Bytes of the arrays in ``tree``."""
     return sum(leaf.nbytes for leaf in leaves(tree) if not is_number(leaf) and hasattr(leaf, "nbytes"))

@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from gradwire import wire
-from gradwire._errors import ArgumentError, GradwireError, MapNotFound, WireError
+from gradwire._errors import ArgumentError, GradwireError, MapNotFound, WireError, to_problem
 from gradwire._operator import Call
 from gradwire._signature import Signature
 from gradwire._transforms import Transform, read_argnums
@@ -22,10 +22,13 @@ from gradwire._transforms import Transform, read_argnums
 from ..engine.service import LARGE, Outcome, Request, Service, size_of
 from ..settings import Settings
 from .receiver import receive_body
-from .responses import send_buffers
+from .responses import begin_stream, continue_stream, end_stream, send_buffers
 
 PROTOCOL = 1
-FEATURES = ("linearizations", "arrays", "transforms", "stacks", "has_aux")
+BLOCKS = "application/vnd.gradwire.blocks+msgpack"
+"""The media type of a Jacobian in blocks."""
+
+FEATURES = ("linearizations", "arrays", "blocks", "transforms", "stacks", "has_aux")
 """Optional parts of the protocol that this service has."""
 
 _TEXTS = ("mode", "precision", "device")
@@ -83,6 +86,7 @@ class Exchange:
         self.receive = receive
         self.send = send
         self.timing: dict[str, float] = {}
+        self.in_blocks = False
 
     @property
     def owner(self) -> str:
@@ -132,7 +136,9 @@ class Exchange:
         else:
             message = codec.decode(body, limits)
         self.speaks = (codec, message.style)
-        self.speaks = wire.answer_codec(self.header(b"accept"), self.speaks)
+        self.in_blocks = (self.header(b"accept") or "").strip().lower() == BLOCKS
+        if not self.in_blocks:
+            self.speaks = wire.answer_codec(self.header(b"accept"), self.speaks)
         self.timing["decode"] = time.perf_counter() - started
         return message
 
@@ -174,6 +180,25 @@ class Exchange:
         meta = {**outcome.meta, "request_id": self.scope["state"]["request_id"]}
         await self.reply({**trees, "meta": meta}, size=size_of(list(outcome.fields.values())))
 
+    async def stream(self, messages: AsyncIterator[dict[str, Any]]) -> None:
+        """Send messages one after the other, as they come; an error in between is the last of them."""
+        started = False
+        try:
+            async for message in messages:
+                if "meta" in message:
+                    message["meta"]["request_id"] = self.scope["state"]["request_id"]
+                if not started:
+                    started = True
+                    await begin_stream(self.send, BLOCKS)
+                await continue_stream(self.send, wire.MSGPACK.encode(message, "str"))
+        except GradwireError as error:
+            if not started:
+                raise
+            instance = f"urn:gradwire:request:{self.scope['state']['request_id']}"
+            problem = {"problem": to_problem(error, instance=instance)}
+            await continue_stream(self.send, wire.MSGPACK.encode(problem, "str"))
+        await end_stream(self.send)
+
     async def done(self) -> None:
         await send_buffers(self.send, 204, "", [])
 
@@ -201,6 +226,9 @@ async def _operation(exchange: Exchange) -> None:
     message = await exchange.read()
     try:
         request = read_request(message, operation, declaration.signature, name, exchange.owner)
+        if exchange.in_blocks and operation == "jacobian":
+            await exchange.stream(exchange.service.blocks(request, deadline))
+            return
         outcome = await exchange.service.answer(request, deadline)
     except GradwireError as error:
         error.map = error.map or declaration.name
@@ -356,6 +384,9 @@ async def _linear(exchange: Exchange) -> None:
             expected=wanted or "an empty map",
             got=", ".join(unknown)[:200] or "nothing",
         )
+    if exchange.in_blocks and operation == "dense":
+        await exchange.stream(exchange.service.linear_blocks(exchange.parameter("id"), exchange.owner))
+        return
     payload = None
     if wanted is not None:
         raw = message.fields[wanted]

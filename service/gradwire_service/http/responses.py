@@ -58,3 +58,20 @@ def _pieces(views: Sequence[memoryview]) -> Iterator[bytes | memoryview]:
                 yield flat[start : start + PIECE]
     if held or not any(view.nbytes for view in views):
         yield b"".join(small)
+
+
+async def begin_stream(send: Send, media_type: str) -> None:
+    """Begins an answer whose length is not known yet."""
+    headers = [(b"content-type", media_type.encode("latin-1"))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def continue_stream(send: Send, buffers: Sequence[Buffer]) -> None:
+    """Sends the next part of it."""
+    for piece in _pieces([memoryview(buffer) for buffer in buffers]):
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+async def end_stream(send: Send) -> None:
+    """Ends it."""
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
