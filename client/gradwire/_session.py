@@ -26,6 +26,7 @@ from weakref import WeakValueDictionary
 
 from . import _errors as errors
 from . import wire
+from ._repeats import Repeats
 
 if TYPE_CHECKING:
     from ._operator import Options
@@ -124,7 +125,7 @@ class Incoming:
 
     status: int
     headers: Mapping[str, str]
-    body: bytearray = field(repr=False)
+    body: bytearray | memoryview = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,7 @@ class Session:
         self.kept: WeakValueDictionary[str, Kept] = WeakValueDictionary()
         self.features: frozenset[str] | None = None
         self.warned: set[str] = set()
+        self.repeats = Repeats()
         self._seen = threading.local()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Requests and answers over httpx: bytes in large pieces, nothing of their meaning."""
+"""Requests and answers as bytes, by the way that fits: nothing of their meaning."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import os
 import time
 import weakref
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import httpx
 
+from ._http import CONNECT_SECONDS, IDLE_SECONDS, LeanTransport
 from ._session import Address, Buffer, Incoming, Lost, Outgoing
 
 PIECE = 1 << 20
 """Bytes handed to httpx at a time. It copies what is left of a piece after each write to
 the socket, so that one large body costs quadratic time; pieces cost linear time."""
-
-_CONNECT_SECONDS = 10.0
-# Below any server's or proxy's own, so that the client closes idle connections first.
-_IDLE_SECONDS = 20.0
 
 
 class Pieces(httpx.SyncByteStream):
@@ -55,15 +54,17 @@ def pieces(buffers: Sequence[Buffer]) -> Iterator[bytes]:
 
 
 class Transport:
-    """Sends to one service: over a client of its own in each process, or over the caller's.
+    """Sends to one service: by itself, or over the caller's httpx client.
 
-    Safe among threads. Connections are never shared with a forked child.
+    By itself means `LeanTransport`, or a client of httpx where the environment names a proxy on
+    the way. Safe among threads. Connections are never shared with a forked child.
     """
 
     def __init__(self, address: Address, http_client: httpx.Client | None = None) -> None:
         self._address = address
         self._given = http_client
         self._owner = os.getpid()
+        self._lean = LeanTransport(address) if http_client is None and not _behind_proxy(address) else None
         # By process: a parent's client stays here untouched in its forked child.
         self._clients: dict[int, httpx.Client] = {}
         self._closed = False
@@ -76,43 +77,21 @@ class Transport:
         return self._given is not None
 
     def send(self, outgoing: Outgoing) -> Incoming | Lost:
-        """The answer to ``outgoing``, or how it was lost; within its timeout.
-
-        Time is checked at each piece of a body. In between, each wait for the socket is bounded
-        by the whole timeout: a service that goes silent in the middle of its answer is
-        noticed within twice that.
-        """
-        client = self._client()
-        deadline = time.monotonic() + outgoing.timeout
-        answered = False
-        try:
-            request = _request(client, outgoing, deadline)
-            response = client.send(request, stream=True, follow_redirects=False)
-            answered = True
-            body = bytearray()
-            try:
-                for piece in response.iter_raw():
-                    body += piece
-                    if time.monotonic() > deadline:
-                        raise httpx.ReadTimeout("the answer did not come in time")
-            finally:
-                response.close()
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            return Lost(error, connected=False)
-        except httpx.TimeoutException as error:
-            return Lost(error, answered=answered, timed_out=True)
-        except httpx.TransportError as error:
-            return Lost(error, answered=answered)
-        return Incoming(response.status_code, response.headers, body)
+        """The answer to ``outgoing``, or how it was lost; within its timeout."""
+        if self._closed:
+            raise RuntimeError("This service was closed; connect again.")
+        if self._lean is not None:
+            return self._lean.send(outgoing)
+        return _send_over(self._client(), outgoing)
 
     def close(self) -> None:
         """Closes this process's connections; a client that the caller brought stays open."""
         self._closed = True
+        if self._lean is not None:
+            self._lean.close()
         _close_own(self._clients)
 
     def _client(self) -> httpx.Client:
-        if self._closed:
-            raise RuntimeError("This service was closed; connect again.")
         process = os.getpid()
         if self._given is not None:
             if process != self._owner:
@@ -130,6 +109,42 @@ class Transport:
         return client
 
 
+def _behind_proxy(address: Address) -> bool:
+    """Whether the environment names a proxy; which hosts go without it is left to httpx."""
+    scheme = urlsplit(address.base).scheme
+    return not address.loopback and not {scheme, "all"}.isdisjoint(getproxies())
+
+
+def _send_over(client: httpx.Client, outgoing: Outgoing) -> Incoming | Lost:
+    """Sends over httpx.
+
+    Time is checked at each piece of a body. In between, each wait for the socket is bounded
+    by the whole timeout: a service that goes silent in the middle of its answer is
+    noticed within twice that.
+    """
+    deadline = time.monotonic() + outgoing.timeout
+    answered = False
+    try:
+        request = _request(client, outgoing, deadline)
+        response = client.send(request, stream=True, follow_redirects=False)
+        answered = True
+        body = bytearray()
+        try:
+            for piece in response.iter_raw():
+                body += piece
+                if time.monotonic() > deadline:
+                    raise httpx.ReadTimeout("the answer did not come in time")
+        finally:
+            response.close()
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        return Lost(error, connected=False)
+    except httpx.TimeoutException as error:
+        return Lost(error, answered=answered, timed_out=True)
+    except httpx.TransportError as error:
+        return Lost(error, answered=answered)
+    return Incoming(response.status_code, response.headers, body)
+
+
 def _close_own(clients: dict[int, httpx.Client]) -> None:
     client = clients.pop(os.getpid(), None)
     if client is not None:
@@ -138,13 +153,9 @@ def _close_own(clients: dict[int, httpx.Client]) -> None:
 
 def _client_for(address: Address) -> httpx.Client:
     # One connection for each thread that is waiting; none waits for another's.
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=_IDLE_SECONDS)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=IDLE_SECONDS)
     # Certificates take long to load, and only https has a use for them.
-    verify = address.base.startswith("https:")
-    if address.socket is not None:
-        socket = httpx.HTTPTransport(uds=address.socket, limits=limits, verify=verify, trust_env=False)
-        return httpx.Client(transport=socket, trust_env=False)
-    return httpx.Client(limits=limits, verify=verify, trust_env=not address.loopback)
+    return httpx.Client(limits=limits, verify=address.base.startswith("https:"))
 
 
 def _request(client: httpx.Client, outgoing: Outgoing, deadline: float) -> httpx.Request:
@@ -157,7 +168,7 @@ def _request(client: httpx.Client, outgoing: Outgoing, deadline: float) -> httpx
         outgoing.method,
         outgoing.url,
         headers=headers,
-        timeout=httpx.Timeout(wait, connect=min(_CONNECT_SECONDS, outgoing.timeout)),
+        timeout=httpx.Timeout(wait, connect=min(CONNECT_SECONDS, outgoing.timeout)),
     )
     if outgoing.body:
         # Set afterwards: build_request would wrap a stream, and join it into one body.
