@@ -92,12 +92,13 @@ def assemble(service: Hosted, settings: Settings, routes: Sequence[BaseRoute]) -
         lifespan=lifespan,
         exception_handlers={HTTPException: unhandled},
         routes=[
+            # First, because they are asked most.
+            *routes,
             Route("/health/live", _Live(), methods=["GET"]),
             Route("/health/ready", _Ready(service), methods=["GET"]),
             Route("/openapi.json", _Document(openapi.document), methods=["GET"]),
             Route("/docs", _Page(documented), methods=["GET"]),
             Route("/", _Page(welcome), methods=["GET"]),
-            *routes,
         ],
     )
     # FastAPI would describe its own routes only, and there are none.
