@@ -9,6 +9,7 @@ or with awaitables. Nothing in this module does I/O.
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -487,8 +488,17 @@ class OperatorBase:
             f"{self.name} was computed in {computed_in}, below the {widest.name} it was given. "
             f'Ask for more with using(precision="{widest.name}"), or silence gradwire.PrecisionWarning.',
             PrecisionWarning,
-            stacklevel=4,
+            stacklevel=_callers_level(),
         )
+
+
+def _callers_level() -> int:
+    """The ``stacklevel`` with which the function that asks warns at the line of whoever uses Gradwire."""
+    frame, level = sys._getframe(1), 1
+    ours = ("gradwire.", "gradwire_service.")
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def import_leaf(leaf: Any, argument: str) -> Any:

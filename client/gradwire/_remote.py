@@ -11,9 +11,10 @@ from urllib.parse import quote
 import numpy as np
 
 from gradwire import kinds, wire
-from gradwire._errors import LinearizationLost
+from gradwire._errors import LinearizationLost, OutOfMemory
 from gradwire._linear import Handle
 from gradwire._operator import Answer, Call, OperatorBase, T, import_leaf
+from gradwire._repeats import SMALLEST
 from gradwire._resident import ResidentArray
 from gradwire._session import path_of
 from gradwire._signature import Signature
@@ -40,6 +41,7 @@ class RemoteMap(OperatorBase):
         )
         self._service = service
         self._hosted_operations = tuple(description.get("operations", ()))
+        self._features = frozenset(description.get("features", ()))
         self._path = path_of(description["name"])
 
     def _base_operations(self) -> tuple[str, ...]:
@@ -69,7 +71,7 @@ class RemoteMap(OperatorBase):
         """The request that asks ``call`` (only fields that differ from their defaults)."""
 
         def written(static: bool, arg: Tree) -> Any:
-            return _plain(arg) if static else sendable(arg)
+            return _plain(arg) if static else wire.Tree(tree_map(self._named, arg))
 
         fields: dict[str, Any] = {
             "args": [written(self.signature.at(i).static, arg) for i, arg in enumerate(call.args)]
@@ -100,6 +102,23 @@ class RemoteMap(OperatorBase):
         if self._options.device is not None:
             fields["device"] = self._options.device
         return fields
+
+    def _named(self, leaf: Any) -> Any:
+        """An argument's leaf, or the name of what the service holds of it already."""
+        if isinstance(leaf, ResidentArray):
+            return leaf.ref
+        if type(leaf) is not np.ndarray or leaf.nbytes < SMALLEST or "arrays" not in self._features:
+            return leaf
+        session = self._service.session
+        kept = session.repeats.find(leaf)
+        if kept is None and session.repeats.worth_putting(leaf):
+            kept = session.repeats.keep(leaf)
+            session.kept[kept.sha256] = kept
+            try:
+                self._service.send("PUT", kept.path, kept.body(), options=self._options)
+            except OutOfMemory:
+                return leaf  # more than the service keeps: it goes with the request
+        return leaf if kept is None else wire.Ref(kept.sha256)
 
     def _handle(self, call: Call, answer: Answer) -> Handle:
         point = None
