@@ -1,75 +1,62 @@
-"""Median milliseconds for one VJP of x · sin x in float64, over loopback and in process.
-
-The service runs in a process of its own. Each figure is the median of repeated calls after a first
-one that compiles; quiet machines only. The map is cheap, so that the time is the service's own.
-"""
+"""``python -m benchmarks.bench [NAME,…]``: measure the bars, write results.json and docs/performance.md."""
 
 from __future__ import annotations
 
-import statistics
+import argparse
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+import traceback
+from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float
-from numpy.typing import NDArray
-
-import gradwire
-from gradwire_service import Map
-from gradwire_service.demo import serving
-
-Vector = NDArray[np.float64]
-
-SIZES = (1, 1_000, 1_000_000)
-SECONDS = 3.0
+from benchmarks import page
+from benchmarks.bars import BARS
+from benchmarks.machine import facts
+from benchmarks.measure import progress
+from benchmarks.results import RESULTS, Results, Section
+from benchmarks.session import Session
 
 
-def wave(x: Float[Array, "n"]) -> Float[Array, "n"]:
-    """x · sin x, elementwise."""
-    return jnp.sin(x) * x
-
-
-hosted = Map(wave)
-
-
-def median_ms(call: Callable[[], object], seconds: float) -> float:
-    """Median duration of ``call``, repeated for ``seconds`` but at least five times."""
-    call()
-    durations: list[float] = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(durations) < 5:
+def measure(names: Sequence[str], session: Session) -> dict[str, Section]:
+    """Run the entries of `BARS` with those names. One that fails says so and stops no other."""
+    sections = {}
+    for number, name in enumerate(names, 1):
+        progress(f"[{number}/{len(names)}] {name}")
         began = time.perf_counter()
-        call()
-        durations.append(time.perf_counter() - began)
-    return 1e3 * statistics.median(durations)
+        try:
+            section = BARS[name](session)
+        except Exception as error:
+            traceback.print_exc()
+            section = Section(name, notes=[f"not measured: {type(error).__name__}: {error}"[:500]])
+        section.took = time.perf_counter() - began
+        print(page.plain(section), flush=True)
+        sections[name] = section
+    return sections
 
 
-def over_http(lab: gradwire.Service, x: Vector, w: Vector) -> Callable[[], object]:
-    """One remote VJP, from NumPy to NumPy."""
-    remote = lab["wave"]
-    return lambda: remote.vjp(x, w)
-
-
-def in_process(x: Vector, w: Vector) -> Callable[[], object]:
-    """The computation alone: jax.jit, from NumPy to NumPy."""
-    pull = jax.jit(lambda x, w: jax.vjp(wave, x)[1](w)[0])
-    return lambda: np.asarray(pull(x, w))
-
-
-def main() -> None:
-    jax.config.update("jax_enable_x64", True)
-    print(f"{'n':>9} {'remote':>9} {'local':>9}   median ms for one VJP")
-    with serving(Path(__file__)) as url, gradwire.connect(url) as lab:
-        for n in SIZES:
-            x, w = np.random.default_rng(0).standard_normal((2, n))
-            print(f"  n = {n}", end="\r", file=sys.stderr, flush=True)
-            remote, local = (median_ms(call, SECONDS) for call in (over_http(lab, x, w), in_process(x, w)))
-            print(f"{n:>9} {remote:>9.3f} {local:>9.3f}", flush=True)
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench", description=__doc__)
+    parser.add_argument(
+        "only", nargs="?", default="", help=f"comma-separated, of {', '.join(BARS)}; all where left out"
+    )
+    parser.add_argument("--peers-python", help="Python of the environment with umbridge and tesseract-core")
+    options = parser.parse_args(arguments)
+    names = [name for name in options.only.split(",") if name] or list(BARS)
+    unknown = [name for name in names if name not in BARS]
+    if unknown:
+        parser.error(f"there is no {unknown[0]}; there are {', '.join(BARS)}")
+    with Session(peers_python=options.peers_python) as session:
+        sections = measure(names, session)
+    if set(names) == set(BARS):
+        results = Results("make bench", facts(), sections)
+        results.save()
+        page.write(results)
+        print(f"{RESULTS.name} and {page.PAGE.name} are written.")
+    else:
+        print("A part of the bars: results.json and docs/performance.md stay as they are.")
+    unmet = sum(bar.met is False for section in sections.values() for bar in section.bars)
+    print(f"{unmet} bars are not met." if unmet else "Every bar that was measured is met.")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""``make bench``: the service against its peers and against the floors. Run from the project's folder."""

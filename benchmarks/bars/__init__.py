@@ -1,0 +1,16 @@
+"""The bars: one entry for each row of the page. A bar is a function of the run's `Session`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.bars import vjp
+from benchmarks.results import Section
+from benchmarks.session import Session
+
+BARS: dict[str, Callable[[Session], Section]] = {
+    "small": vjp.small,
+    "thousand": vjp.thousand,
+    "large": vjp.large,
+}
+"""By the names that ``make bench ONLY=…`` takes."""
