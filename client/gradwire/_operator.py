@@ -22,7 +22,7 @@ from gradwire._errors import ArgumentError, GradwireError, PrecisionWarning
 from gradwire._linear import Handle, LinearOperator, Space
 from gradwire._resident import ResidentArray
 from gradwire._signature import Signature, static_value
-from gradwire._transforms import Transform, operations_after
+from gradwire._transforms import Transform, checked_argnums, is_position, operations_after
 from gradwire._trees import Tree, is_inexact, is_number, leaves, normalized, tree_map
 from gradwire.wire import ArraySpec, Bare
 
@@ -332,13 +332,10 @@ class OperatorBase:
         """The Hessian of a scalar map times tangents (stacks too), in the form of ``argnums``."""
         args, bare = self._primals(primals, argnums)
         call = self._call("hvp", args, kwargs, argnums=argnums, default=None, vectors=(tangents,))
-        call = replace(call, tangents=self._split(tangents, call, bare, name="tangents"))
-
-        def read(answer: Answer) -> Any:
-            product = self._export(answer("product"), call)
-            return product[0] if bare else product
-
-        return self._perform(call, read)
+        positions = self._positions(call)
+        split = self._split(tangents, call, bare, name="tangents")
+        call = replace(call, tangents=split, argnums=positions[0] if bare else positions)
+        return self._perform(call, lambda answer: self._export(answer("product"), call))
 
     def linearize(self, *args: Any, argnums: Argnums | None = None, **kwargs: Any) -> LinearOperator:
         """The derivative at this point as a `LinearOperator`: many products, one evaluation."""
@@ -357,7 +354,7 @@ class OperatorBase:
     ) -> T:
         call = self._call("linearize", args, kwargs, argnums=argnums, default=None)
         positions = self._positions(call)
-        bare = type(argnums) is int or (argnums is None and len(positions) == 1)
+        bare = is_position(argnums) or (argnums is None and len(positions) == 1)
         call = replace(call, has_aux=has_aux, argnums=positions[0] if bare else positions)
 
         def made(answer: Answer) -> T:
@@ -386,7 +383,7 @@ class OperatorBase:
     def _primals(self, primals: Any, argnums: Argnums | None) -> tuple[tuple[Any, ...], bool]:
         """The arguments in ``primals``, and whether (co)tangents are written bare."""
         args = primals if type(primals) is tuple else (primals,)
-        bare = type(argnums) is int or (argnums is None and type(primals) is not tuple)
+        bare = is_position(argnums) or (argnums is None and type(primals) is not tuple)
         return args, bare
 
     def _call(
@@ -430,8 +427,11 @@ class OperatorBase:
         if argnums is None and default is None:
             positions = self.signature.differentiated(None, bound_args, map=self.name)
             return replace(call, argnums=positions)
-        wanted = default if argnums is None else argnums
-        assert wanted is not None
+        try:
+            wanted = checked_argnums(default if argnums is None else argnums)
+        except GradwireError as error:
+            error.map = self.name
+            raise
         positions = self.signature.differentiated(wanted, bound_args, map=self.name)
         return replace(call, argnums=positions[0] if isinstance(wanted, int) else positions)
 

@@ -196,14 +196,6 @@ class Signature:
             )
         found: list[int] = []
         for number in wanted:
-            if type(number) is not int:
-                raise ArgumentError(
-                    "argnums are integers.",
-                    map=map,
-                    argument="argnums",
-                    expected="int",
-                    got=type(number).__name__,
-                )
             if not -count <= number < count:
                 raise ArgumentError(
                     f"argnums counts the positional parameters of {map}{self}.",

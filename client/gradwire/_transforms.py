@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gradwire._errors import ArgumentError, WireError
 
 NAMES = ("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian", "vmap")
@@ -113,13 +115,22 @@ def read_argnums(value: Any) -> int | tuple[int, ...]:
     )
 
 
+def is_position(value: Any) -> bool:
+    """Whether ``value`` is an integer of Python or NumPy (a truth value is none)."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def checked_argnums(argnums: Any) -> int | tuple[int, ...]:
-    """argnums as a caller gave them to a transform: an int, or a non-empty sequence of different ints."""
-    if isinstance(argnums, int) and not isinstance(argnums, bool):
-        return argnums
-    if isinstance(argnums, list | tuple) and all(type(entry) is int for entry in argnums):
-        found = tuple(argnums)
-        if found and len(set(found)) == len(found):
+    """argnums as a caller gave them: an int, or a non-empty sequence of different ints.
+
+    Raises:
+        ArgumentError: anything else.
+    """
+    if is_position(argnums):
+        return int(argnums)
+    if isinstance(argnums, list | tuple) and argnums and all(map(is_position, argnums)):
+        found = tuple(map(int, argnums))
+        if len(set(found)) == len(found):
             return found
     raise ArgumentError(
         "argnums is an integer or a non-empty sequence of different integers.",
