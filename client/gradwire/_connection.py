@@ -14,6 +14,7 @@ import socket
 import ssl
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import httpx
@@ -288,9 +289,7 @@ def parse_head(text: str) -> Head:
     fields: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
-        if not colon or not _NAME.fullmatch(name):
-            raise _broken("a field in it has no name")
-        name, value = name.lower(), value.strip(" \t")
+        name, value = _field_name(name if colon else ""), value.strip(" \t")
         fields[name] = f"{fields[name]}, {value}" if name in fields else value
     status = int(match[2])
     if status == 101:
@@ -298,6 +297,14 @@ def parse_head(text: str) -> Head:
     options = fields.get("connection")
     closing = options is not None and "close" in re.split(r"[ \t]*,[ \t]*", options.lower())
     return Head(status, fields, match[1] == "1" and not closing)
+
+
+@lru_cache(maxsize=256)
+def _field_name(text: str) -> str:
+    # Always the same few: they are looked up rather than looked at.
+    if not _NAME.fullmatch(text):
+        raise _broken("a field in it has no name")
+    return text.lower()
 
 
 def _broken(why: str) -> httpx.RemoteProtocolError:

@@ -13,11 +13,11 @@ from __future__ import annotations
 import email.utils
 import ipaddress
 import math
+import os
 import random
 import re
 import threading
 import time
-import uuid
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -171,7 +171,7 @@ class Session:
     @property
     def last_timing(self) -> dict[str, float]:
         """Seconds per stage of this thread's last answer, as the service measured them."""
-        return dict(getattr(self._seen, "timing", {}))
+        return server_timing(getattr(self._seen, "timing", ""))
 
     def exchange(
         self,
@@ -194,23 +194,23 @@ class Session:
             GradwireError: the service's own error, or `DeadlineExceeded`, or `ServiceUnavailable`.
         """
         started = time.monotonic()
-        name = map_in(path)
         headers = self._headers(body is not None, accept)
         request_id = headers["X-Request-Id"]
         attempt, stale, restored = 0, False, False
         while True:
             left = timeout - (time.monotonic() - started)
             if left <= 0:
-                raise out_of_time(timeout, name, request_id)
+                raise out_of_time(timeout, map_in(path), request_id)
             if left < math.inf:
                 headers["Gradwire-Timeout"] = f"{left:.3f}"
             answer = yield Outgoing(method, self.address.base + path, dict(headers), body or (), left)
             assert answer is not None, "an Outgoing is answered by Incoming or Lost"
             if isinstance(answer, Incoming):
-                self._seen.timing = server_timing(answer.headers.get("server-timing", ""))
+                # Kept as text: most callers never ask.
+                self._seen.timing = answer.headers.get("server-timing", "")
                 if 200 <= answer.status < 300:
-                    return read_message(answer, name, request_id)
-                error = read_error(answer, name, request_id)
+                    return read_message(answer, path, request_id)
+                error = read_error(answer, map_in(path), request_id)
                 missing = self._restorable(error)
                 if missing and not restored and method != "DELETE":
                     restored = True
@@ -221,12 +221,12 @@ class Session:
                 retry_after = seconds_of(answer.headers.get("retry-after", ""))
                 again = answer.status in _RETRIED
             elif answer.timed_out:
-                raise out_of_time(timeout, name, request_id) from answer.cause
+                raise out_of_time(timeout, map_in(path), request_id) from answer.cause
             else:
                 if answer.connected and not answer.answered and not stale:
                     stale = True
                     continue
-                error = self._unreachable(answer, name, request_id)
+                error = self._unreachable(answer, map_in(path), request_id)
                 error.__cause__ = answer.cause
                 retry_after, again = 0.0, True
             wait = backoff(attempt, retry_after)
@@ -240,7 +240,7 @@ class Session:
             "Accept": accept or MSGPACK_TYPE,
             # Answers are not compressed, and nothing on the way should begin to.
             "Accept-Encoding": "identity",
-            "X-Request-Id": uuid.uuid4().hex,
+            "X-Request-Id": os.urandom(16).hex(),
         }
         if has_body:
             headers["Content-Type"] = MSGPACK_TYPE
@@ -329,8 +329,8 @@ def path_of(name: str) -> str:
     return f"/v1/maps/{quote(name, safe='@')}"
 
 
-def read_message(answer: Incoming, name: str | None, request_id: str) -> wire.Message:
-    """The message in a good answer; one without fields for an empty one.
+def read_message(answer: Incoming, path: str, request_id: str) -> wire.Message:
+    """The message in a good answer to ``path``; one without fields for an empty one.
 
     Raises:
         WireError: it is not in Gradwire's format, or breaks it.
@@ -340,7 +340,7 @@ def read_message(answer: Incoming, name: str | None, request_id: str) -> wire.Me
     coding = answer.headers.get("content-encoding", "identity")
     kind = media_type(answer)
     try:
-        codec = wire.codec_for(kind)
+        codec = wire.MSGPACK if kind == MSGPACK_TYPE else wire.codec_for(kind)
         if coding.lower() != "identity":
             raise errors.WireError(
                 "The answer came compressed. Let nothing on the way to the service compress its answers.",
@@ -349,7 +349,7 @@ def read_message(answer: Incoming, name: str | None, request_id: str) -> wire.Me
             )
         return codec.decode(answer.body, ANSWER_LIMITS)
     except errors.GradwireError as error:
-        error.map = error.map or name
+        error.map = error.map or map_in(path)
         error.request_id = error.request_id or answer.headers.get("x-request-id", request_id)
         raise
 

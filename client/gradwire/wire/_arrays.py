@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from gradwire.wire._values import Limits
 
 SPEC_ELEMENTS = 1 << 48
 """Elements that an array without data may claim."""
+
+_AS_SENT = "<|=" if sys.byteorder == "little" else "<|"
+"""Byte orders, as NumPy writes them, in which arrays are sent as they are."""
 
 
 def extent(shape: object, rank: int, elements: int) -> tuple[tuple[int, ...], int]:
@@ -76,6 +80,8 @@ def _joined(pieces: object) -> memoryview:
 def sendable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array itself where it is little-endian and in C order, else such a copy."""
     dtype_name(array.dtype)  # refuses what the wire has no name for
+    if type(array) is np.ndarray and array.flags.c_contiguous and array.dtype.byteorder in _AS_SENT:
+        return array
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 

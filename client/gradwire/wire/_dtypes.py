@@ -32,6 +32,9 @@ _CODES: dict[np.dtype[Any], str] = {
     dtype: f"{'|' if dtype.itemsize == 1 else '<'}{dtype.kind}{dtype.itemsize}" for dtype in _BY_CODE.values()
 }
 
+_NAMES_BY_DTYPE: dict[np.dtype[Any], str] = {dtype: dtype.name for dtype in _CODES}
+"""NumPy makes a dtype's name anew each time, which takes longer than all else here."""
+
 
 def shown(text: object) -> str:
     """A short, printable form of foreign text, for error messages."""
@@ -98,7 +101,10 @@ def dtype_code(dtype: np.dtype[Any]) -> str:
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """The name of a dtype, whatever its byte order; DTypeError if it cannot be sent."""
-    if dtype in _CODES or dtype.name in EXTENDED:
+    known = _NAMES_BY_DTYPE.get(dtype)
+    if known is not None:
+        return known
+    if dtype.name in EXTENDED:
         return dtype.name
     raise DTypeError(
         f"arrays of dtype {dtype} cannot be sent: convert the array first",

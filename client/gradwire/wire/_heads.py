@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import pack
 
 
@@ -22,6 +23,7 @@ def binary_head(length: int) -> bytes:
     return pack(">BH", 0xC5, length) if length < 1 << 16 else pack(">BI", 0xC6, length)
 
 
+@lru_cache(maxsize=256)
 def array_head(code: str, shape: tuple[int, ...], style: str) -> bytes:
     """An array's map from its header to the key of its data, in the shortest forms."""
     if style == "bin":

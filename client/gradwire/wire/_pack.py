@@ -27,6 +27,11 @@ _INLINE = 1 << 14
 _ALIGNED = 1 << 16
 """Bytes from which an array's data is put on a multiple of 64, so that receivers can use it in place."""
 
+# Made once: a union of types written in place is made anew at every look.
+_SCALARS = (bool, int, float, str, bytes)
+_MAPPINGS = (dict, Mapping)
+_LISTS = (list, tuple)
+
 
 class Packer:
     """Writes values one after the other; `pieces` gives the message.
@@ -59,14 +64,14 @@ class Packer:
         """Write a value of a field: plain, but for the pytrees marked in it."""
         if type(value) is Tree:
             self.tree(value.value)
-        elif value is None or isinstance(value, bool | int | float | str | bytes):
+        elif value is None or isinstance(value, _SCALARS):
             self._small += self._scalar(value)
-        elif isinstance(value, Mapping):
+        elif isinstance(value, _MAPPINGS):
             self._small += map_head(len(value))
             for key, item in value.items():
                 self._key(key)
                 self.plain(item)
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, _LISTS):
             self._small += list_head(len(value))
             for item in value:
                 self.plain(item)

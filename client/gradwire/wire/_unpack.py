@@ -203,8 +203,9 @@ class _Reader:
         self.enter(2 * length, depth)
         depth -= 1
         result: dict[str, Any] = {}
+        body = self.body
         for _ in range(length):
-            tag = self.body[self.position]
+            tag = body[self.position]
             if 0xA0 <= tag < 0xC0 and self.style == "str":
                 self.position += 1
                 key = self.text(tag & 31)
@@ -212,7 +213,12 @@ class _Reader:
                 key = self.key()
             if key in result:
                 raise WireError("a map has the same key twice", got=shown(key))
-            result[key] = self.value(depth)
+            tag = body[self.position]
+            if 0xA0 <= tag < 0xC0:  # what most values are, without another call
+                self.position += 1
+                result[key] = self.text(tag & 31)
+            else:
+                result[key] = self.value(depth)
         return result
 
     def key(self) -> str:
