@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gradwire._errors import ArgumentError, GradwireError
+from gradwire._errors import ArgumentError, GradwireError, NotDifferentiable
 from gradwire._operator import Call, import_leaf
 from gradwire._trees import Tree, normalized, tree_map
 from gradwire.wire import ArraySpec
@@ -36,6 +36,8 @@ def operations(declaration: Declaration) -> tuple[str, ...]:
 
     Where arguments are not declared: that succeed at some arguments.
     """
+    if declaration.hand is not None:
+        return declaration.hand_operations
     working = list(working_arguments(declaration))
     if not working:
         # Nothing to try it on: all that is known is that it can be asked.
@@ -108,24 +110,28 @@ def sample_specs(
 
 
 def _succeeds(declaration: Declaration, operation: str, arguments: Arguments) -> bool:
-    """Whether ``operation`` can be traced at ``args``: holomorphic or not, whichever works."""
-    return any(_traces(declaration, operation, arguments, holomorphic) for holomorphic in (False, True))
-
-
-def _traces(declaration: Declaration, operation: str, arguments: Arguments, holomorphic: bool) -> bool:
+    """Whether ``operation`` can be traced at ``arguments``: in some of them, holomorphic or not."""
     args, kwargs = arguments
-    argnums: Any = None
     try:
+        asked: list[Any] = [None]
         if operation not in ("evaluate", "eval_shape"):
-            argnums = declaration.signature.differentiated(None, args, map=declaration.name)
-        call = Call(operation, args, kwargs, argnums=argnums, holomorphic=holomorphic)
-        if operation in ("jvp", "hvp"):
-            call = replace(call, tangents=(None,) * len(argnums))
+            every = declaration.signature.differentiated(None, args, map=declaration.name)
+            asked = [every, *((position,) for position in every if len(every) > 1)]
+    except NotDifferentiable:
+        return False
+    return any(
+        _traces(declaration, Call(operation, args, kwargs, argnums=argnums, holomorphic=holomorphic))
+        for argnums, holomorphic in itertools.product(asked, (False, True))
+    )
+
+
+def _traces(declaration: Declaration, call: Call) -> bool:
+    if call.operation in ("jvp", "hvp") and isinstance(call.argnums, tuple):
+        call = replace(call, tangents=(None,) * len(call.argnums))
+    try:
         asked = ask(declaration, call, (), policy=Policy(), owner="anonymous")
         precision = asked.query.precision
-        lowered = traced(
-            function_of(asked), (specs_of(asked.inputs, precision),), precision, declaration.name
-        )
-        return lowered is not None
+        traced(function_of(asked), (specs_of(asked.inputs, precision),), precision, declaration.name)
     except GradwireError:
         return False
+    return True

@@ -6,15 +6,18 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from gradwire._errors import ArgumentError, GradwireError, MapFailed
 from gradwire._signature import Signature
-from gradwire._trees import Tree
+from gradwire._trees import Tree, tree_map
+from gradwire_service.byhand import Given, Hand, operations
 from gradwire_service.differentiation import is_not_differentiable
 from gradwire_service.failures import told
 from gradwire_service.policy import Policy
@@ -36,6 +39,7 @@ class Declaration:
         precision, device: defaults for its queries, or None.
         coalesce: whether concurrent requests may be joined by vmap.
         example: positional arguments to warm up and check with, or None.
+        hand: derivatives by hand; None: JAX traces the function.
     """
 
     fun: Callable[..., Any]
@@ -48,6 +52,7 @@ class Declaration:
     device: str | None
     coalesce: bool
     example: tuple[Any, ...] | None
+    hand: Hand | None = None
     warned: set[str] = field(default_factory=set)
 
     @cached_property
@@ -57,6 +62,32 @@ class Declaration:
     @cached_property
     def declared(self) -> inspect.Signature:
         return inspect.signature(self.fun)
+
+    def given(self, statics: Mapping[int | str, Any]) -> Given:
+        """The function of a map with derivatives by hand."""
+        assert self.hand is not None
+
+        def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self.check_shapes(_named(self.declared.bind(*args, **kwargs)))
+
+        return Given(self.name, self.fun, self.hand, statics, check)
+
+    @cached_property
+    def hand_operations(self) -> tuple[str, ...]:
+        """The operations of a map with derivatives by hand; its example tells whether it is scalar."""
+        assert self.hand is not None
+        scalar: bool | None = None
+        if self.signature.returns is not None:
+            scalar = self.signature.returns["shape"] == ""
+        elif self.example is not None:
+            static: dict[int | str, Any] = {
+                i: arg for i, arg in enumerate(self.example) if self.signature.at(i).static
+            }
+            args = tuple(None if i in static else arg for i, arg in enumerate(self.example))
+            with suppress(GradwireError):
+                value = self.given(static).value(tree_map(np.asarray, args), {})
+                scalar = isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "fc"
+        return operations(self.hand, scalar=scalar)
 
     def bound(self, statics: Mapping[int | str, Any]) -> Callable[..., Any]:
         """The function of its array arguments alone.

@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from gradwire._errors import ArgumentError, DTypeError, GradwireError, NotDifferentiable, ShapeError
 from gradwire._signature import describe_leaf
@@ -230,11 +231,12 @@ def transformed(fun: Function, transforms: tuple[Transform, ...]) -> Function:
 # Tangents and cotangents.
 
 
-def vectors(given: Tree, like: Tree, *, argument: str) -> tuple[Tree, tuple[int, ...]]:
+def vectors(given: Tree, like: Tree, *, argument: str, xp: Any = jnp) -> tuple[Tree, tuple[int, ...]]:
     """(Co)tangents in the dtypes of ``like``, and their stack dimensions.
 
     ``given`` has the structure of ``like``; each leaf has the shape of its counterpart,
-    after stack dimensions that are the same for every leaf. None stands for zeros.
+    after stack dimensions that are the same for every leaf. None stands for zeros. ``xp``: whose
+    arrays they are (jax.numpy, or numpy).
 
     Raises:
         ArgumentError: another structure.
@@ -262,7 +264,7 @@ def vectors(given: Tree, like: Tree, *, argument: str) -> tuple[Tree, tuple[int,
             return kind(
                 [walk(g, e, f"{path}[{i}]") for i, (g, e) in enumerate(zip(given, like, strict=True))]
             )
-        want, shape = jnp.shape(like), jnp.shape(given)
+        want, shape = xp.shape(like), xp.shape(given)
         split = len(shape) - len(want)
         if split < 0 or shape[split:] != want:
             raise ShapeError(
@@ -272,15 +274,15 @@ def vectors(given: Tree, like: Tree, *, argument: str) -> tuple[Tree, tuple[int,
                 got=str(shape),
             )
         stacks[shape[:split]] = None
-        dtype = jnp.result_type(like)
-        if jnp.iscomplexobj(given) and not jnp.issubdtype(dtype, jnp.complexfloating):
+        dtype = xp.result_type(like)
+        if xp.iscomplexobj(given) and not np.issubdtype(dtype, np.complexfloating):
             raise DTypeError(
                 f"{path} belongs to something real; a complex one has no meaning there.",
                 argument=path,
                 expected=str(dtype),
                 got=describe_leaf(given),
             )
-        return jnp.asarray(given).astype(dtype)
+        return xp.asarray(given).astype(dtype)
 
     made = walk(given, like, argument)
     if len(stacks) > 1:

@@ -12,7 +12,8 @@ from gradwire import kinds
 from gradwire._errors import ArgumentError
 from gradwire._linear import Handle
 from gradwire._operator import Answer, Call, OperatorBase, Options, T, import_leaf
-from gradwire_service import capabilities
+from gradwire_service import capabilities, operators
+from gradwire_service.byhand import ARRAYS, Hand
 from gradwire_service.declaration import Declaration, name_of, version_of
 from gradwire_service.engine.local import answer, export
 from gradwire_service.policy import Policy
@@ -39,6 +40,13 @@ class Map(OperatorBase):
         precision: a policy for its queries, such as ``"float32"``.
         device: where its queries run, such as ``"gpu"`` or ``"cpu:1"``.
         static_argnames: parameters that are plain data: bound before any transform.
+        arrays: whose arrays a function that JAX cannot trace takes and gives: ``"numpy"`` or
+            ``"cupy"`` (``"jax"``: JAX's, traced unless jvp or vjp is given).
+        jvp: ``jvp(primals, tangents) -> (value, tangent)``, by hand: a tangent for each
+            positional argument, zeros where it is not differentiated.
+        vjp: ``vjp(primals, cotangent) -> (value, cotangents)``, by hand: a cotangent for each
+            positional argument (None for a zero), JAX's transpose, without a conjugation.
+        hvp: ``"central"`` to allow Hessian products of a map by hand, by central differences.
         coalesce: whether concurrent calls may be joined into one by vmap.
         example: positional arguments for warm-up and ``gradwire check``.
 
@@ -59,13 +67,9 @@ class Map(OperatorBase):
         arrays: str = "jax",
         jvp: Callable[..., Any] | None = None,
         vjp: Callable[..., Any] | None = None,
-        example: Sequence[Any] | None = None,
+        hvp: str | None = None,
+        example: Any = None,
     ) -> None:
-        if arrays != "jax" or jvp is not None or vjp is not None:
-            raise NotImplementedError(
-                "derivatives by hand (jvp=, vjp=, arrays=) are not there yet; "
-                "wrap the code with jax.pure_callback and jax.custom_jvp or jax.custom_vjp"
-            )
         if not callable(fun):
             raise ArgumentError("A Map is made of a function.", argument="fun", got=type(fun).__name__)
         if isinstance(static_argnames, str):
@@ -88,11 +92,8 @@ class Map(OperatorBase):
             precision=None if precision is None else Policy.parse(precision),
             device=device,
             coalesce=coalesce,
-            example=None
-            if example is None
-            else tuple(example)
-            if isinstance(example, tuple | list)
-            else (example,),
+            example=_example(example),
+            hand=_hand(name, arrays, jvp, vjp, hvp),
         )
         super().__init__(
             name=name, version=version, signature=signature, doc=inspect.getdoc(fun), options=Options()
@@ -113,3 +114,55 @@ class Map(OperatorBase):
 
     def _export_leaf(self, leaf: Any, kind: kinds.Kind, like: Any) -> Any:
         return export(leaf, kind, like)
+
+    @classmethod
+    def from_linear_operator(cls, op: Any, **options: Any) -> Map:
+        """A linear operator of SciPy's kind (``shape``, ``matvec``, ``rmatvec``), or a matrix, as a Map."""
+        return cls(**{**operators.linear(op), **options})
+
+    @classmethod
+    def from_pylops(cls, op: Any, **options: Any) -> Map:
+        """A PyLops operator as a Map, on arrays of its ``dims``."""
+        return cls(**{**operators.linear(op), **options})
+
+    @classmethod
+    def from_pyxu(cls, op: Any, **options: Any) -> Map:
+        """A Pyxu LinOp, DiffFunc or DiffMap as a Map, on real arrays of its ``dim_shape``."""
+        return cls(**{**operators.pyxu(op), **options})
+
+
+def _example(example: Any) -> tuple[Any, ...] | None:
+    """The positional arguments in ``example=``: a sequence of them, or one array or number."""
+    if example is None:
+        return None
+    return tuple(example) if isinstance(example, tuple | list) else (example,)
+
+
+def _hand(
+    name: str,
+    arrays: str,
+    jvp: Callable[..., Any] | None,
+    vjp: Callable[..., Any] | None,
+    hvp: str | None,
+) -> Hand | None:
+    if arrays not in ARRAYS:
+        raise ArgumentError(
+            "There are no such arrays.",
+            map=name,
+            argument="arrays",
+            expected=", ".join(ARRAYS),
+            got=repr(arrays),
+        )
+    if hvp not in (None, "central"):
+        raise ArgumentError(
+            "Hessian products by hand are central differences.",
+            map=name,
+            argument="hvp",
+            expected='"central"',
+            got=repr(hvp),
+        )
+    if arrays == "jax" and jvp is None and vjp is None:
+        if hvp is not None:
+            raise ArgumentError("JAX differentiates this map: it needs no hvp.", map=name, argument="hvp")
+        return None
+    return Hand(arrays, jvp, vjp, hvp)

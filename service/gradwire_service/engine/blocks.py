@@ -79,6 +79,13 @@ def plan(engine: Engine, kept: Linearization, *, holomorphic: bool, mode: str = 
         NotDifferentiable: there is no such Jacobian, or not in that mode.
     """
     query = kept.asked.query
+    if kept.asked.declaration.hand is not None:
+        raise WireError(
+            "The Jacobian of a map with derivatives by hand does not come in blocks.",
+            kind="not-acceptable",
+            map=query.map,
+            expected="another Accept",
+        )
     ins, value = list(leaves(kept.primals)), jax.eval_shape(kept.linear, kept.primals)
     outs = list(leaves(value))
     if len(ins) != 1 or len(outs) != 1 or not isinstance(query.options.argnums, int):

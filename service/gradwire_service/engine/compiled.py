@@ -44,11 +44,12 @@ class Compiled:
         code: bytes of its code.
     """
 
-    def __init__(self, executable: Any, shapes: Any) -> None:
+    def __init__(self, executable: Any, shapes: Any = None) -> None:
         self.executable = executable
         self.shapes = shapes
         self.generation = next(_generations)
-        analysis = executable.memory_analysis()
+        # A map with derivatives by hand is answered by a plain function.
+        analysis = executable.memory_analysis() if hasattr(executable, "memory_analysis") else None
         self.memory = self.code = 0
         if analysis is not None:
             self.memory = (
@@ -129,6 +130,24 @@ def nbytes(shapes: Any) -> int:
     )
 
 
+def check_answer(answer: Any, most: int | None, map: str) -> None:
+    """Refuse an answer (arrays, or their shapes) of more than ``most`` bytes; residuals are not sent.
+
+    Raises:
+        AnswerTooLarge: with the size it would have, and the limit.
+    """
+    if isinstance(answer, dict):
+        answer = {name: tree for name, tree in answer.items() if name != "linear"}
+    size = nbytes(answer)
+    if most is not None and size > most:
+        raise AnswerTooLarge(
+            "The answer would be larger than this service sends. Ask for products (jvp, vjp) or in parts.",
+            map=map,
+            expected=f"at most {most} bytes",
+            got=f"{size} bytes",
+        )
+
+
 def compile(lowered: Any, *, answer_bytes: int | None, memory: int | None, map: str) -> Compiled:
     """Compile what `traced` gave, unless its answer would be too large, or need too much memory.
 
@@ -136,19 +155,7 @@ def compile(lowered: Any, *, answer_bytes: int | None, memory: int | None, map: 
         AnswerTooLarge: with the size it would have, and the limit. Nothing is computed.
     """
     shapes = lowered.out_info
-    answer = (
-        {name: tree for name, tree in shapes.items() if name != "linear"}
-        if isinstance(shapes, dict)
-        else shapes
-    )
-    size = nbytes(answer)
-    if answer_bytes is not None and size > answer_bytes:
-        raise AnswerTooLarge(
-            "The answer would be larger than this service sends. Ask for products (jvp, vjp) or in parts.",
-            map=map,
-            expected=f"at most {answer_bytes} bytes",
-            got=f"{size} bytes",
-        )
+    check_answer(shapes, answer_bytes, map)
     made = Compiled(lowered.compile(), shapes)
     if memory is not None and made.memory > memory:
         raise AnswerTooLarge(

@@ -13,11 +13,12 @@ import numpy as np
 from gradwire._errors import GradwireError, MapFailed, NotDifferentiable, OutOfMemory
 from gradwire._trees import Tree, is_inexact, leaves, tree_map
 from gradwire.wire import ArraySpec
-from gradwire_service import differentiation
+from gradwire_service import byhand, differentiation
 from gradwire_service.engine.compiled import (
     Compiled,
     CompiledQueries,
     at,
+    check_answer,
     compile,
     compile_key,
     function_of,
@@ -59,6 +60,8 @@ class Linearization:
 
     @property
     def nbytes(self) -> int:
+        if isinstance(self.linear, byhand.Linear):
+            return self.linear.nbytes
         return nbytes((self.linear, self.primals))
 
 
@@ -76,6 +79,13 @@ class Engine:
 
     def shapes(self, asked: Asked) -> Tree:
         """The value's shapes and dtypes: traced, never compiled or run."""
+        if asked.declaration.hand is not None:
+            raise NotDifferentiable(
+                "A map with derivatives by hand cannot tell the shape of its value without computing it.",
+                map=asked.query.map,
+                expected=", ".join(asked.declaration.hand_operations),
+                got="eval_shape",
+            )
         specs = specs_of(asked.inputs, asked.query.precision)
         lowered = traced(function_of(asked), (specs,), asked.query.precision, asked.query.map)
         precision = asked.query.precision
@@ -94,6 +104,8 @@ class Engine:
         precision, name = asked.query.precision, asked.query.map
 
         def make() -> Compiled:
+            if asked.declaration.hand is not None:
+                return Compiled(byhand_of(asked))
             specs = specs_of(asked.inputs, precision, device.sharding)
             lowered = traced(function_of(asked), (specs,), precision, name)
             return compile(lowered, answer_bytes=self._answer_bytes, memory=device.memory, map=name)
@@ -105,6 +117,9 @@ class Engine:
         fields: dict[str, Any] = run(
             compiled, (asked.inputs,), asked.query.precision, device, asked.query.map
         )
+        if asked.declaration.hand is not None:
+            # What JAX tells before it computes anything is only known now.
+            check_answer(fields, self._answer_bytes, asked.query.map)
         return fields
 
     # Linearizations.
@@ -139,6 +154,8 @@ class Engine:
         key = (kept.asked.query.owner, kept.generation, operation, signature_key(payload))
 
         def make() -> Compiled:
+            if isinstance(kept.linear, byhand.Linear):
+                return Compiled(lambda linear, primals, payload: linear.perform(operation, payload))
             specs = specs_of((kept.linear, kept.primals, payload), precision, kept.device.sharding)
             lowered = traced(of, specs, precision, name)
             memory = kept.device.memory
@@ -182,6 +199,17 @@ class Engine:
                         "no matrix. Products (J @ v, J.T @ w) are right all the same.",
                         map=kept.asked.query.map,
                     )
+
+
+def byhand_of(asked: Asked) -> Callable[[Any], dict[str, Any]]:
+    """What answers a query of a map with derivatives by hand."""
+    query = asked.query
+    fun = byhand.transformed(asked.declaration.given(asked.statics), query.transforms)
+    # Whether a transformed map is scalar is only known once it is computed.
+    hand = asked.declaration.hand
+    assert hand is not None
+    has = byhand.operations(hand, scalar=None) if query.transforms else asked.declaration.hand_operations
+    return byhand.executable(fun, query.operation, query.options, has)
 
 
 def run(compiled: Compiled, inputs: tuple[Any, ...], precision: Precision, device: Device, map: str) -> Any:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from gradwire import kinds
+from gradwire._errors import NotDifferentiable
 from gradwire._operator import Answer, Call, Options, import_leaf
 from gradwire._transforms import Transform
 from gradwire._trees import Tree, leaves
@@ -40,6 +41,13 @@ def answer(
         policy = Policy.parse(options.precision)
     given = leaves((call.args, call.kwargs, call.tangents, call.cotangent))
     if any(isinstance(leaf, jax.core.Tracer) for leaf in given):
+        if declaration.hand is not None:
+            raise NotDifferentiable(
+                "A map with derivatives by hand cannot be traced by JAX: call it outside of jit, grad, vmap.",
+                map=declaration.name,
+                expected="concrete arrays",
+                got="a JAX tracer",
+            )
         return _inlined(ask(declaration, call, transforms, policy=Policy(), owner="local"))
     asked = ask(declaration, call, transforms, policy=policy, owner="local")
     precision = asked.query.precision

@@ -269,7 +269,7 @@ class Service:
             return made
 
         joint = None
-        if declaration.coalesce and asked.query.operation != "linearize":
+        if declaration.coalesce and declaration.hand is None and asked.query.operation != "linearize":
             bucket = self._settings.coalesce_bucket
             joint = Row(self.engine, asked, device, key, bucket, self._begin_compiling, compute)
         queued = time.perf_counter()
