@@ -31,7 +31,7 @@ class RemoteMap(OperatorBase):
     They can be pickled and used among threads; each operation is one request.
     """
 
-    def __init__(self, service: Service, description: Mapping[str, Any]) -> None:
+    def __init__(self, service: Service, description: Mapping[str, Any], asked: str) -> None:
         super().__init__(
             name=description["name"],
             version=description["version"],
@@ -42,7 +42,8 @@ class RemoteMap(OperatorBase):
         self._service = service
         self._hosted_operations = tuple(description.get("operations", ()))
         self._features = frozenset(description.get("features", ()))
-        self._path = path_of(description["name"])
+        # As it was asked for: name@version stays at that version.
+        self._path = path_of(asked)
 
     def _base_operations(self) -> tuple[str, ...]:
         return self._hosted_operations

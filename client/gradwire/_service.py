@@ -93,7 +93,7 @@ class Service(Mapping[str, "RemoteMap"]):
         description = self._description(name)
         from ._remote import RemoteMap
 
-        return RemoteMap(self, description)
+        return RemoteMap(self, description, name)
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
