@@ -34,7 +34,7 @@ def interleaved(
 ) -> dict[str, float]:
     """Median seconds of one call of each competitor, A B C A B C … for about ``seconds`` in all.
 
-    Each is called twice before, where what is compiled or connected is done. A turn is a few calls of
+    Each is called before, where what is compiled or connected is done. A turn is a few calls of
     a fast competitor and one of a slow one; a competitor that has had more than its share of the
     time sits out, but each is called at least ``least`` times.
     """
@@ -42,8 +42,10 @@ def interleaved(
     durations: dict[str, list[float]] = {name: [] for name in competitors}
     turn: dict[str, int] = {}
     for name, calls in competitors.items():
-        calls(1)
-        turn[name] = min(_TURN_CALLS, max(1, int(_TURN_SECONDS / calls(1)[0])))
+        first = calls(1)[0]
+        # The first call compiles. Of one that takes long anyway, it is enough to begin with.
+        second = calls(1)[0] if first < 2 else first
+        turn[name] = min(_TURN_CALLS, max(1, int(_TURN_SECONDS / second)))
     while sum(spent.values()) < seconds or any(len(found) < least for found in durations.values()):
         share = sum(spent.values()) / len(spent)
         for name, calls in competitors.items():

@@ -48,10 +48,14 @@ class Session:
         return self._open.enter_context(gradwire.connect(self.service.url))
 
     @cached_property
+    def floor_server(self) -> Server:
+        """What the raw TCP floor is asked of."""
+        return self._open.enter_context(servers.module("benchmarks.floor"))
+
+    @cached_property
     def floor(self) -> Floor:
         """The raw TCP floor."""
-        server = self._open.enter_context(servers.module("benchmarks.floor"))
-        floor = Floor(server.port)
+        floor = Floor(self.floor_server.port)
         self._open.callback(floor.close)
         return floor
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.bars import vjp
+from benchmarks.bars import bounded, concurrent, health, jacobians, products, repeated, vjp
 from benchmarks.results import Section
 from benchmarks.session import Session
 
@@ -12,5 +12,13 @@ BARS: dict[str, Callable[[Session], Section]] = {
     "small": vjp.small,
     "thousand": vjp.thousand,
     "large": vjp.large,
+    "dense": jacobians.dense,
+    "linearized": products.linearized,
+    "stacked": products.stacked,
+    "concurrent": concurrent.concurrent,
+    "repeated": repeated.repeated,
+    "huge": jacobians.huge,
+    "memory": bounded.memory,
+    "health": health.health,
 }
 """By the names that ``make bench ONLY=…`` takes."""

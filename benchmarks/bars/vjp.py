@@ -13,6 +13,7 @@ from benchmarks.session import Session
 
 OURS = "Gradwire"
 AFTERNOON = "afternoon server"
+BESIDE = "Gradwire, beside the peers"
 FLOOR = "raw TCP, same bytes"
 LOCAL = "local jax.jit"
 ECHO = "bare ASGI echo, http.client"
@@ -37,7 +38,7 @@ def small(session: Session) -> Section:
         1,
         [
             Bar("n = 1, against the afternoon server", ours / medians[AFTERNOON], "at most", 0.55, 0.4),
-            _faster(session, medians, "n = 1", "Tesseract default", 5.0),
+            faster(session, medians, "n = 1", "Tesseract default", 5.0),
         ],
     )
 
@@ -57,9 +58,9 @@ def large(session: Session) -> Section:
         1_000_000,
         [
             Bar(f"{what}, against raw TCP + local jit", medians[OURS] / floor, "at most", 1.35, 1.15),
-            _faster(session, medians, what, "Tesseract base64", 3.5),
-            _faster(session, medians, what, "Tesseract default", 9.0),
-            _faster(session, medians, what, "UM-Bridge", 80.0),
+            faster(session, medians, what, "Tesseract base64", 3.5),
+            faster(session, medians, what, "Tesseract default", 9.0),
+            faster(session, medians, what, "UM-Bridge", 80.0),
         ],
     )
 
@@ -70,8 +71,8 @@ def _section(medians: dict[str, float], n: int, bars: list[Bar]) -> Section:
     return section
 
 
-def _faster(session: Session, medians: dict[str, float], what: str, peer: str, times: float) -> Bar:
-    value = medians[peer] / medians[OURS] if peer in medians else None
+def faster(session: Session, medians: dict[str, float], what: str, peer: str, times: float) -> Bar:
+    value = medians[peer] / medians[BESIDE] if peer in medians else None
     return Bar(
         f"{what}, times faster than {peer}", value, "at least", times, reason=session.without_peers
     )
@@ -80,9 +81,18 @@ def _faster(session: Session, medians: dict[str, float], what: str, peer: str, t
 def _medians(session: Session, n: int, seconds: float) -> dict[str, float]:
     x, w = (aligned(row) for row in np.random.default_rng(0).standard_normal((2, n)))
     remote = session.lab["wave"]
-    competitors: dict[str, Timed] = {OURS: timed(lambda: remote.vjp(x, w))}
     afternoon_client = afternoon.Client(session.afternoon.url)
-    competitors[AFTERNOON] = timed(lambda: afternoon_client.vjp(x, w))
+
+    def fresh() -> tuple[np.ndarray, np.ndarray]:
+        # Other numbers in every call: an argument that repeats would not be sent again.
+        x[0] += 1e-6
+        w[0] += 1e-6
+        return x, w
+
+    competitors: dict[str, Timed] = {
+        OURS: timed(lambda: remote.vjp(*fresh())),
+        AFTERNOON: timed(lambda: afternoon_client.vjp(*fresh())),
+    }
     data = memoryview(np.ones(2 * x.nbytes + _HEAD_BYTES, np.uint8))
     into = memoryview(np.ones_like(data, dtype=np.uint8))
     floor = session.floor
@@ -91,7 +101,9 @@ def _medians(session: Session, n: int, seconds: float) -> dict[str, float]:
     competitors[ECHO] = timed(echo.caller(session.echo.port, bytes(data)))
     medians = interleaved(competitors, seconds)
     if not session.without_peers:
-        # Apart, beside ours once more: a peer that takes seconds would leave few turns for the rest.
+        # Apart, with ours once more: a peer that takes seconds would leave few turns for the rest.
         peers = {name: session.peers.call(peer, "vjp", n) for name, peer in PEERS.items()}
-        medians.update(interleaved(peers, seconds, least=3))
+        beside = interleaved({OURS: competitors[OURS], **peers}, seconds)
+        medians[BESIDE] = beside.pop(OURS)
+        medians.update(beside)
     return medians

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +35,7 @@ class Peers:
     def __init__(self, python: str) -> None:
         self._python = python
         self._open = ExitStack()
+        self._log = self._open.enter_context(tempfile.TemporaryFile("w+"))
         self._client: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -41,6 +43,7 @@ class Peers:
             [self._python, str(_HERE / "client.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self._log,
             text=True,
         )
         return self
@@ -82,5 +85,6 @@ class Peers:
         self._client.stdin.flush()
         line = self._client.stdout.readline()
         if not line:
-            raise RuntimeError("the peers' client ended; its error stands above")
+            self._log.seek(0)
+            raise RuntimeError(f"the peers' client ended: {self._log.read()[-1000:]}")
         return json.loads(line)
