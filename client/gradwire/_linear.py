@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gradwire import kinds
-from gradwire._errors import ArgumentError, NotDifferentiable, ShapeError
+from gradwire._errors import ArgumentError, GradwireError, NotDifferentiable, ShapeError
 from gradwire._signature import describe_leaf, is_differentiable
 from gradwire._trees import Tree, is_number, leaves, normalized, tree_map
 from gradwire.wire import ArraySpec
@@ -163,10 +163,12 @@ class LinearOperator:
         inputs: Space,
         outputs: Space,
         like: tuple[kinds.Kind, Any],
+        map: str,
         transposed: bool = False,
         conjugate: bool = False,
     ) -> None:
         self._handle = handle
+        self._map = map
         self.value = value
         self._inputs = inputs
         self._outputs = outputs
@@ -190,6 +192,7 @@ class LinearOperator:
             inputs=self._inputs,
             outputs=self._outputs,
             like=self._like,
+            map=self._map,
             transposed=transposed,
             conjugate=conjugate,
         )
@@ -223,13 +226,16 @@ class LinearOperator:
     def _apply(self, vector: Any, *, transposed: bool, exact: bool) -> Any:
         name = "cotangent" if transposed else "tangents"
         domain, codomain = (self._outputs, self._inputs) if transposed else (self._inputs, self._outputs)
-        trees = tuple(normalized(tree, argument=name) for tree in domain.split(vector, name=name))
-        found = list(leaves(trees))
-        like = kinds.leading(found)
-        if exact:
-            domain.check_exact(trees, name=name)
-        read = self._reader(codomain, like if like[1] is not None else self._like)
-        return self._send(transposed, trees, read)
+        try:
+            trees = tuple(normalized(tree, argument=name) for tree in domain.split(vector, name=name))
+            like = kinds.leading(leaves(trees))
+            if exact:
+                domain.check_exact(trees, name=name)
+            read = self._reader(codomain, like if like[1] is not None else self._like)
+            return self._send(transposed, trees, read)
+        except GradwireError as error:
+            error.map = error.map or self._map
+            raise
 
     def _send(self, transposed: bool, trees: tuple[Tree, ...], read: Reader) -> Any:
         name = "cotangent" if transposed else "tangents"

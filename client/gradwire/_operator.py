@@ -365,6 +365,7 @@ class OperatorBase:
                 inputs=Space.of([call.args[position] for position in positions], bare=bare),
                 outputs=Space.of([value], bare=True),
                 like=call.like,
+                map=self.name,
             )
             return read(operator, answer, call)
 
@@ -518,16 +519,18 @@ def import_leaf(leaf: Any, argument: str) -> Any:
             expected="an array or a number",
             got=type(leaf).__name__,
         )
-    return kind.to_numpy(leaf)
+    try:
+        return kind.to_numpy(leaf)
+    except GradwireError as error:
+        error.argument = argument
+        raise
 
 
 def spec_of(leaf: Any, argument: str) -> Any:
     """A leaf of `eval_shape`'s arguments: numbers as they are, arrays without their data."""
     if is_number(leaf) or isinstance(leaf, ArraySpec):
         return leaf
-    if kinds.kind_of(leaf) is not None:
-        array = kinds.kind_of(leaf).to_numpy(leaf)  # type: ignore[union-attr]
-        return ArraySpec(array.shape, array.dtype)
-    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+    if kinds.kind_of(leaf) is None and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return ArraySpec(tuple(int(n) for n in leaf.shape), np.dtype(leaf.dtype))
-    return import_leaf(leaf, argument)
+    array = import_leaf(leaf, argument)
+    return ArraySpec(array.shape, array.dtype)
