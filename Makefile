@@ -33,8 +33,8 @@ lint: $(call installed,lint)
 	$(call environment,lint)/bin/ruff format --check .
 	$(call environment,lint)/bin/mypy client service examples benchmarks
 
-bench: $(call installed,service)
-	$(call environment,service)/bin/python benchmarks/bench.py
+bench: $(call installed,test)
+	$(call environment,test)/bin/python -m benchmarks.bench
 
 # Resolves pyproject.toml's ranges anew and records the versions for this Python.
 lock:
