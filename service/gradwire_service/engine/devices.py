@@ -93,7 +93,12 @@ class Device:
                 self._thread.start()
             self._jobs.append(job)
             self._changed.notify()
-        return await job.future
+        try:
+            return await job.future
+        except asyncio.CancelledError:
+            with self._changed, suppress(ValueError):  # it has begun, or is done
+                self._jobs.remove(job)
+            raise
 
     def _feed(self) -> None:
         while True:
