@@ -152,20 +152,24 @@ class Service:
             await self._in_compiler(self._learn, declaration)
 
     def _learn(self, declaration: Declaration) -> None:
-        self._operations[declaration] = capabilities.operations(declaration)
+        # What is wrong with one map, or its example, is no reason not to serve it and the others.
+        try:
+            self._operations[declaration] = capabilities.operations(declaration)
+            self._compile_example(declaration)
+        except Exception as error:
+            self._operations.setdefault(declaration, self.operations)
+            log.warning("the example of %s cannot be evaluated: %s", declaration.name, error)
+
+    def _compile_example(self, declaration: Declaration) -> None:
         if declaration.example is None:
             return
-        try:
-            args = tuple(
-                capabilities.example_argument(arg, declaration, position)
-                for position, arg in enumerate(declaration.example)
-            )
-            asked = self._admit(
-                declaration, Request(declaration.name, Call("evaluate", args, {}), "anonymous")
-            )
-            self.engine.compile(asked, self._place(declaration, None))
-        except GradwireError as error:
-            log.warning("the example of %s cannot be evaluated: %s", declaration.name, error)
+        args = tuple(
+            capabilities.example_argument(arg, declaration, position)
+            for position, arg in enumerate(declaration.example)
+        )
+        call = Call("evaluate", args, {})
+        asked = self._admit(declaration, Request(declaration.name, call, "anonymous"))
+        self.engine.compile(asked, self._place(declaration, None))
 
     def _declarations(self) -> Iterable[Declaration]:
         return [declaration for versions in self._maps.values() for declaration in versions.values()]
