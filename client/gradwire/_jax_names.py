@@ -127,7 +127,7 @@ def vjp(f: OperatorBase, *primals: Any, has_aux: bool = False) -> Any:
     def made(operator: LinearOperator, positions: tuple[int, ...]) -> Callable[[Any], tuple[Any, ...]]:
         def pull(cotangent: Any) -> tuple[Any, ...]:
             found = operator.vjp(cotangent)
-            answered = dict(zip(positions, (found,) if operator._inputs.bare else found, strict=True))
+            answered = dict(zip(positions, (found,) if operator._domain.bare else found, strict=True))
             return tuple(answered.get(position) for position in range(len(primals)))
 
         return pull
@@ -154,7 +154,7 @@ def linearize(f: OperatorBase, *primals: Any, has_aux: bool = False) -> Any:
                     got=str(len(tangents)),
                 )
             chosen = tuple(tangents[position] for position in positions)
-            return operator.jvp(chosen[0] if operator._inputs.bare else chosen)
+            return operator.jvp(chosen[0] if operator._domain.bare else chosen)
 
         return push
 

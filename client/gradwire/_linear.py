@@ -1,21 +1,21 @@
-"""LinearOperator: a map's derivative at one point, as the linear map it is."""
+"""LinearOperator: a map's derivative at one point as the linear map it is, and what is composed of such."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 
 from gradwire import kinds
-from gradwire._errors import ArgumentError, GradwireError, NotDifferentiable, ShapeError
-from gradwire._signature import describe_leaf, is_differentiable
-from gradwire._trees import Tree, is_number, leaves, normalized, tree_map
+from gradwire._errors import GradwireError, NotDifferentiable, ShapeError
+from gradwire._signature import describe_leaf
+from gradwire._space import Space, conjugated
+from gradwire._trees import Tree, is_number, leaves, normalized, rebuild, tree_map
 from gradwire.wire import ArraySpec
 
 Reader = Callable[[Any], Any]
+Like = tuple[kinds.Kind, Any]
 
 
 class Handle(Protocol):
@@ -32,289 +32,128 @@ class Handle(Protocol):
     def close(self) -> Any: ...
 
 
-@dataclass(frozen=True)
-class Space:
-    """The vectors an operator takes or gives: one tree of array specs for each argument (or the value).
-
-    ``bare``: there is exactly one, and it is written without a tuple around it.
-    Leaves that have no derivative are None.
-    """
-
-    like: tuple[Tree, ...]
-    bare: bool
-
-    @classmethod
-    def of(cls, trees: Sequence[Tree], *, bare: bool) -> Space:
-        def spec(leaf: Any) -> ArraySpec | None:
-            if not is_differentiable(leaf, bare=True):
-                return None
-            if is_number(leaf):
-                return ArraySpec((), np.dtype(complex if type(leaf) is complex else float))
-            dtype = np.dtype(leaf.dtype)
-            return ArraySpec(tuple(leaf.shape), dtype if dtype.kind != "i" else np.dtype(float))
-
-        return cls(tuple(tree_map(spec, tree) for tree in trees), bare)
-
-    @property
-    def specs(self) -> list[ArraySpec]:
-        return list(leaves(self.like))
-
-    @property
-    def size(self) -> int:
-        return sum(math.prod(spec.shape) for spec in self.specs)
-
-    def split(self, vector: Any, *, name: str) -> tuple[Tree, ...]:
-        """One tree for each argument, from a vector as a caller writes it."""
-        if self.bare:
-            return (vector,)
-        if type(vector) is not tuple or len(vector) != len(self.like):
-            raise ArgumentError(
-                f"{name} has one entry for each differentiated argument.",
-                argument=name,
-                expected=f"a tuple of {len(self.like)}",
-                got=f"a tuple of {len(vector)}" if type(vector) is tuple else type(vector).__name__,
-            )
-        return vector
-
-    def check_exact(self, trees: tuple[Tree, ...], *, name: str) -> None:
-        """Refuse anything but one vector in the space's own shape."""
-        for tree, like in zip(trees, self.like, strict=True):
-            if tree is None:
-                continue
-            got, want = list(leaves(tree)), list(leaves(like))
-            shapes = [tuple(getattr(leaf, "shape", ())) for leaf in got]
-            if shapes != [spec.shape for spec in want]:
-                raise ShapeError(
-                    "The @ operator takes exactly one vector; stacks go through jvp and vjp, "
-                    "columns through matmat.",
-                    argument=name,
-                    expected=", ".join(describe_leaf(spec) for spec in want),
-                    got=", ".join(describe_leaf(leaf) for leaf in got),
-                )
-
-    def unflatten(self, flat: np.ndarray, *, stacked: bool, name: str) -> tuple[Tree, ...]:
-        """Trees from a flat vector of shape (size,), or from columns of shape (size, k) as a stack of k."""
-        if flat.ndim != (2 if stacked else 1) or flat.shape[0] != self.size:
-            raise ShapeError(
-                f"{name} has the wrong shape.",
-                argument=name,
-                expected=f"({self.size}, k)" if stacked else f"({self.size},)",
-                got=str(flat.shape),
-            )
-        rows = flat.T if stacked else flat
-        offset = 0
-
-        def take(spec: ArraySpec) -> np.ndarray:
-            nonlocal offset
-            size = math.prod(spec.shape)
-            piece = rows[..., offset : offset + size]
-            offset += size
-            return np.ascontiguousarray(piece).reshape(piece.shape[:-1] + spec.shape)
-
-        return tuple(tree_map(take, _sorted(tree)) for tree in self.like)
-
-    def flatten(self, trees: Sequence[Tree], *, stacked: bool) -> np.ndarray:
-        """The inverse of `unflatten`."""
-        lead = 1 if stacked else 0
-        parts = [np.asarray(leaf).reshape(*np.shape(leaf)[:lead], -1) for leaf in leaves(tuple(trees))]
-        flat = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
-        return flat.T if stacked else flat
-
-
-def _sorted(tree: Tree) -> Tree:
-    """``tree`` with its dicts in the order in which `leaves` reads them."""
-    kind = type(tree)
-    if kind is dict:
-        return {key: _sorted(tree[key]) for key in sorted(tree)}
-    if kind in (list, tuple):
-        return kind(_sorted(child) for child in tree)
-    return tree
-
-
-def conjugated(leaf: Any) -> Any:
-    """The complex conjugate of one array or number of any kind."""
-    if is_number(leaf):
-        return leaf.conjugate()
-    if hasattr(leaf, "resolve_conj"):
-        return leaf.conj().resolve_conj()
-    return leaf.conj() if hasattr(leaf, "conj") else np.conj(leaf)
-
-
 class LinearOperator:
-    """The derivative of a map at one point, with shape (value.size, total size of the arguments).
+    """A linear map between arrays (or pytrees of arrays), known by its products.
 
-    ``J @ v`` is the Jacobian times a tangent, ``J.T @ w`` its transpose (JAX's, without a
-    conjugation) times a cotangent, and ``J.H @ w = conj(J.T @ conj(w))`` the adjoint.
-    ``jvp`` and ``vjp`` take stacks too. SciPy's solvers take it as it is.
+    ``f.linearize(x)`` gives the derivative of ``f`` at ``x``: ``J @ v`` is the Jacobian times a
+    tangent, ``J.T @ w`` its transpose (JAX's, without a conjugation) times a cotangent, and
+    ``J.H @ w = conj(J.T @ conj(w))`` the adjoint. ``jvp`` and ``vjp`` take stacks too.
+    SciPy's solvers take it as it is.
+
+    Operators compose: ``A + B``, ``A - B``, ``A @ B``, ``2 * A``, ``-A``, ``A / 2``, ``A.gram()``.
 
     Attributes:
-        value: the map's value at the point, in the kind of the arguments.
+        value: of a derivative: the map's value at the point, in the kind of the arguments.
         shape: ``(value.size, total size of the differentiated arguments)``.
         dtype: the dtype that holds both sides.
     """
 
     __array_ufunc__ = None  # so that ``ndarray @ J`` asks J
+    value: Any
 
-    def __init__(
-        self,
-        handle: Handle,
-        *,
-        value: Any,
-        inputs: Space,
-        outputs: Space,
-        like: tuple[kinds.Kind, Any],
-        map: str,
-        transposed: bool = False,
-        conjugate: bool = False,
-    ) -> None:
-        self._handle = handle
-        self._map = map
-        self.value = value
-        self._inputs = inputs
-        self._outputs = outputs
-        self._like = like
-        self._transposed = transposed
-        self._conjugate = conjugate
-        domain, codomain = (outputs, inputs) if transposed else (inputs, outputs)
-        self._domain, self._codomain = domain, codomain
+    def __init__(self, domain: Space, codomain: Space, like: Like, map: str) -> None:
+        self._domain, self._codomain, self._like, self._map = domain, codomain, like, map
         self.shape = (codomain.size, domain.size)
-        self.dtype = np.result_type(*(spec.dtype for spec in [*inputs.specs, *outputs.specs]))
+        self.dtype = np.result_type(*(spec.dtype for spec in [*domain.specs, *codomain.specs]))
 
     def __repr__(self) -> str:
         return f"<LinearOperator {self.shape[0]}×{self.shape[1]}, {self.dtype}>"
 
-    # The four views of one derivative.
+    # What a subclass gives.
 
-    def _view(self, *, transposed: bool, conjugate: bool) -> LinearOperator:
-        return LinearOperator(
-            self._handle,
-            value=self.value,
-            inputs=self._inputs,
-            outputs=self._outputs,
-            like=self._like,
-            map=self._map,
-            transposed=transposed,
-            conjugate=conjugate,
-        )
+    def _forward(self, trees: tuple[Tree, ...], read: Reader) -> Any:
+        """``read`` of the operator times ``trees`` (one for each part of the domain; stacks too)."""
+        raise NotImplementedError
+
+    def _export_leaf(self, leaf: Any, kind: kinds.Kind, like: Any) -> Any:
+        """An array of an answer, as the caller gets it."""
+        raise NotImplementedError
 
     @property
     def T(self) -> LinearOperator:
         """The transpose: JAX's vjp."""
-        return self._view(transposed=not self._transposed, conjugate=self._conjugate)
+        raise NotImplementedError
 
     @property
     def H(self) -> LinearOperator:
         """The adjoint: the conjugate of the transpose."""
-        return self._view(transposed=not self._transposed, conjugate=not self._conjugate)
+        raise NotImplementedError
+
+    def todense(self) -> Any:
+        """The matrix as `Operator.jacobian` lays it out, of shape codomain.shape + domain.shape."""
+        into, out = self._one(self._domain), self._one(self._codomain)
+        columns = self.matmat(np.eye(self.shape[1], dtype=into.dtype))
+        made = np.ascontiguousarray(columns).reshape(out.shape + into.shape)
+        return self._export_leaf(made, *self._like)
+
+    def close(self) -> Any:
+        """Free what is kept for it. Closing twice does nothing."""
+        raise NotImplementedError
 
     # Applying it.
 
     def jvp(self, tangents: Any) -> Any:
         """The operator times ``tangents``: in the arguments' shapes, or with stack dimensions in front."""
-        return self._apply(tangents, transposed=self._transposed, exact=False)
+        return self._apply(tangents, name="tangents", exact=False)
 
     def vjp(self, cotangent: Any) -> Any:
         """The operator's transpose times ``cotangent``, which may have stack dimensions in front."""
-        return self._apply(cotangent, transposed=not self._transposed, exact=False)
+        return self.T._apply(cotangent, name="cotangent", exact=False)
 
-    def __matmul__(self, vector: Any) -> Any:
-        return self._apply(vector, transposed=self._transposed, exact=True)
+    def __matmul__(self, other: Any) -> Any:
+        if isinstance(other, LinearOperator):
+            return _product(self, other)
+        return self._apply(other, name="tangents", exact=True)
 
     def __rmatmul__(self, vector: Any) -> Any:
-        return self._apply(vector, transposed=not self._transposed, exact=True)
+        return self.T._apply(vector, name="cotangent", exact=True)
 
-    def _apply(self, vector: Any, *, transposed: bool, exact: bool) -> Any:
-        name = "cotangent" if transposed else "tangents"
-        domain, codomain = (self._outputs, self._inputs) if transposed else (self._inputs, self._outputs)
+    def _apply(self, vector: Any, *, name: str, exact: bool) -> Any:
+        def read(answer: tuple[Tree, ...]) -> Any:
+            made = tree_map(lambda leaf: self._export_leaf(leaf, kind, sample), answer)
+            return made[0] if self._codomain.bare else made
+
         try:
-            trees = tuple(normalized(tree, argument=name) for tree in domain.split(vector, name=name))
-            like = kinds.leading(leaves(trees))
+            trees = tuple(normalized(tree, argument=name) for tree in self._domain.split(vector, name=name))
+            kind, sample = kinds.leading(leaves(trees))
+            if sample is None:
+                kind, sample = self._like
             if exact:
-                domain.check_exact(trees, name=name)
-            read = self._reader(codomain, like if like[1] is not None else self._like)
-            return self._send(transposed, trees, read)
+                self._domain.check_exact(trees, name=name)
+            return self._forward(trees, read)
         except GradwireError as error:
             error.map = error.map or self._map
             raise
-
-    def _send(self, transposed: bool, trees: tuple[Tree, ...], read: Reader) -> Any:
-        name = "cotangent" if transposed else "tangents"
-        conjugate = self._conjugate
-
-        def imported(leaf: Any) -> Any:
-            leaf = self._handle.import_leaf(leaf, name)
-            return conjugated(leaf) if conjugate else leaf
-
-        sent = [tree_map(imported, tree) for tree in trees]
-
-        def received(answer: Any) -> Any:
-            answer = tuple(answer) if transposed else (answer,)
-            return read(tree_map(conjugated, answer) if conjugate else answer)
-
-        if transposed:
-            return self._handle.perform("vjp", sent[0], received)
-        return self._handle.perform("jvp", sent, received)
-
-    def _reader(self, codomain: Space, like: tuple[kinds.Kind, Any]) -> Reader:
-        kind, sample = like
-
-        def read(trees: tuple[Tree, ...]) -> Any:
-            made = tree_map(lambda leaf: self._handle.export_leaf(leaf, kind, sample), trees)
-            return made[0] if codomain.bare else made
-
-        return read
 
     # Flat vectors and columns, as SciPy has them.
 
     def matvec(self, x: Any) -> Any:
         """The operator times a flat vector of shape (shape[1],) (or (shape[1], 1))."""
-        return self._flat(x, adjoint=False, stacked=False)
+        return self._flat(x, stacked=False)
 
     def rmatvec(self, x: Any) -> Any:
         """The adjoint times a flat vector of shape (shape[0],) (or (shape[0], 1))."""
-        return self._flat(x, adjoint=True, stacked=False)
+        return self.H._flat(x, stacked=False)
 
     def matmat(self, X: Any) -> Any:
         """The operator times columns, shape (shape[1], k), in one request."""
-        return self._flat(X, adjoint=False, stacked=True)
+        return self._flat(X, stacked=True)
 
     def rmatmat(self, X: Any) -> Any:
         """The adjoint times columns, shape (shape[0], k), in one request."""
-        return self._flat(X, adjoint=True, stacked=True)
+        return self.H._flat(X, stacked=True)
 
-    def _flat(self, x: Any, *, adjoint: bool, stacked: bool) -> Any:
-        operator = self.H if adjoint else self
+    def _flat(self, x: Any, *, stacked: bool) -> Any:
         kind, sample = kinds.leading([x])
         flat = np.asarray(kind.to_numpy(x) if sample is not None else x)
         column = not stacked and flat.ndim == 2 and flat.shape[1] == 1
-        trees = operator._domain.unflatten(flat[:, 0] if column else flat, stacked=stacked, name="x")
+        trees = self._domain.unflatten(flat[:, 0] if column else flat, stacked=stacked, name="x")
 
         def read(answer: tuple[Tree, ...]) -> Any:
-            made = np.ascontiguousarray(
-                operator._codomain.flatten(tree_map(np.asarray, answer), stacked=stacked)
-            )
+            made = np.ascontiguousarray(self._codomain.flatten(tree_map(np.asarray, answer), stacked=stacked))
             return kind.from_numpy(made[:, None] if column else made, sample)
 
-        return operator._send(operator._transposed, trees, read)
-
-    def todense(self) -> Any:
-        """The Jacobian as `Operator.jacobian` lays it out (of a transposed view of one array: transposed)."""
-
-        def read(tree: Tree) -> Any:
-            if self._transposed:
-                if not (self._inputs.bare and isinstance(self._outputs.like[0], ArraySpec)) or not isinstance(
-                    self._inputs.like[0], ArraySpec
-                ):
-                    raise NotDifferentiable(
-                        "A transposed dense Jacobian is laid out for one array in, one array out."
-                    )
-                split = len(self._outputs.like[0].shape)
-                array = np.asarray(tree)
-                tree = np.ascontiguousarray(array.transpose([*range(split, array.ndim), *range(split)]))
-            made = tree_map(conjugated, tree) if self._conjugate else tree
-            return tree_map(lambda leaf: self._handle.export_leaf(leaf, *self._like), made)
-
-        return self._handle.perform("dense", None, read)
+        return self._forward(trees, read)
 
     def to_scipy(self) -> Any:
         """A ``scipy.sparse.linalg.LinearOperator`` of this one."""
@@ -329,11 +168,91 @@ class LinearOperator:
             rmatmat=self.rmatmat,
         )
 
-    # It holds memory on the service until closed.
+    # Composing operators.
 
-    def close(self) -> Any:
-        """Free the linearization where it is kept. Closing twice does nothing."""
-        return self._handle.close()
+    def __add__(self, other: Any) -> LinearOperator:
+        return _Sum(self, other) if isinstance(other, LinearOperator) else NotImplemented
+
+    def __sub__(self, other: Any) -> LinearOperator:
+        return _Sum(self, -1 * other) if isinstance(other, LinearOperator) else NotImplemented
+
+    def __mul__(self, factor: Any) -> LinearOperator:
+        factor = factor.item() if isinstance(factor, np.generic) else factor
+        return _Scaled(factor, self) if is_number(factor) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Any) -> LinearOperator:
+        return (
+            self * (1 / divisor) if is_number(divisor) or isinstance(divisor, np.generic) else NotImplemented
+        )
+
+    def __neg__(self) -> LinearOperator:
+        return -1 * self
+
+    def gram(self) -> LinearOperator:
+        """``A.H @ A``: the Gauss–Newton approximation of a Hessian, where A is the derivative of residuals."""
+        return self.H @ self  # type: ignore[no-any-return]
+
+    # Asking about it.
+
+    def norm(self, *, rtol: float = 1e-3, most: int = 100, seed: int = 0) -> float:
+        """An estimate of the largest singular value, from below, by power iteration on ``A.H A``.
+
+        Args:
+            rtol: the relative change at which it stops.
+            most: the number of products (each way) at which it stops anyway.
+            seed: of the random vector it starts from.
+        """
+        v = self._random(self._domain, np.random.default_rng(seed))
+        found = 0.0
+        for _ in range(most):
+            length = float(np.linalg.norm(v))
+            if length == 0.0:
+                return 0.0
+            w = self.matvec(v / length)
+            before, found = found, float(np.linalg.norm(w))
+            if abs(found - before) <= rtol * found:
+                break
+            v = self.rmatvec(w)
+        return found
+
+    def dottest(self, *, rtol: float | None = None, seed: int = 0) -> bool:
+        """Whether ``<A v, w> = <v, A.H w>`` for random vectors: that both products belong together.
+
+        Args:
+            rtol: relative to |A v| |w|; by default the square root of the dtype's rounding unit.
+            seed: of the random vectors.
+        """
+        random = np.random.default_rng(seed)
+        v, w = self._random(self._domain, random), self._random(self._codomain, random)
+        forward, adjoint = self.matvec(v), self.rmatvec(w)
+        # Between real and complex arrays only the real part is an adjoint's.
+        mixed = np.iscomplexobj(v) != np.iscomplexobj(w)
+        there, back = np.vdot(w, forward), np.vdot(adjoint, v)
+        error = abs((there - back).real) if mixed else abs(there - back)
+        if rtol is None:
+            rtol = float(np.sqrt(np.finfo(self.dtype).eps))
+        return bool(error <= rtol * np.linalg.norm(forward) * np.linalg.norm(w))
+
+    @staticmethod
+    def _random(space: Space, random: np.random.Generator) -> np.ndarray:
+        dtype = np.result_type(*(spec.dtype for spec in space.specs))
+        drawn = random.standard_normal(space.size)
+        return (drawn + 1j * random.standard_normal(space.size) if dtype.kind == "c" else drawn).astype(dtype)
+
+    @staticmethod
+    def _one(space: Space) -> ArraySpec:
+        """The one array that ``space`` is.
+
+        Raises:
+            NotDifferentiable: it is several, or a pytree.
+        """
+        if space.bare and isinstance(space.like[0], ArraySpec):
+            return space.like[0]
+        raise NotDifferentiable(
+            "The matrix of a composed or transposed operator is laid out for one array each."
+        )
 
     def __enter__(self) -> LinearOperator:
         return self
@@ -343,3 +262,185 @@ class LinearOperator:
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("a LinearOperator is not a sequence; J.todense() gives its entries")
+
+
+class Jacobian(LinearOperator):
+    """The derivative of a map at one point, or its transpose, conjugate or adjoint: views of one handle."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        *,
+        value: Any,
+        inputs: Space,
+        outputs: Space,
+        like: Like,
+        map: str,
+        transposed: bool = False,
+        conjugate: bool = False,
+    ) -> None:
+        super().__init__(*((outputs, inputs) if transposed else (inputs, outputs)), like, map)
+        self._handle = handle
+        self.value = value
+        self._transposed = transposed
+        self._conjugate = conjugate
+
+    def _view(self, *, transposed: bool, conjugate: bool) -> LinearOperator:
+        inputs, outputs = self._domain, self._codomain
+        if self._transposed:
+            inputs, outputs = outputs, inputs
+        return Jacobian(
+            self._handle,
+            value=self.value,
+            inputs=inputs,
+            outputs=outputs,
+            like=self._like,
+            map=self._map,
+            transposed=transposed,
+            conjugate=conjugate,
+        )
+
+    @property
+    def T(self) -> LinearOperator:
+        return self._view(transposed=not self._transposed, conjugate=self._conjugate)
+
+    @property
+    def H(self) -> LinearOperator:
+        return self._view(transposed=not self._transposed, conjugate=not self._conjugate)
+
+    def _forward(self, trees: tuple[Tree, ...], read: Reader) -> Any:
+        name = "cotangent" if self._transposed else "tangents"
+
+        def imported(leaf: Any) -> Any:
+            leaf = self._handle.import_leaf(leaf, name)
+            return conjugated(leaf) if self._conjugate else leaf
+
+        sent = [tree_map(imported, tree) for tree in trees]
+
+        def received(answer: Any) -> Any:
+            answer = tuple(answer) if self._transposed else (answer,)
+            return read(tree_map(conjugated, answer) if self._conjugate else answer)
+
+        if self._transposed:
+            return self._handle.perform("vjp", sent[0], received)
+        return self._handle.perform("jvp", sent, received)
+
+    def _export_leaf(self, leaf: Any, kind: kinds.Kind, like: Any) -> Any:
+        return self._handle.export_leaf(leaf, kind, like)
+
+    def todense(self) -> Any:
+        """The Jacobian as `Operator.jacobian` lays it out (of a transposed view of one array: transposed)."""
+
+        def read(tree: Tree) -> Any:
+            if self._transposed:
+                into, out = self._one(self._codomain), self._one(self._domain)
+                array, split = np.asarray(tree), len(out.shape)
+                assert array.shape == out.shape + into.shape
+                tree = np.ascontiguousarray(array.transpose([*range(split, array.ndim), *range(split)]))
+            made = tree_map(conjugated, tree) if self._conjugate else tree
+            return tree_map(lambda leaf: self._export_leaf(leaf, *self._like), made)
+
+        return self._handle.perform("dense", None, read)
+
+    def close(self) -> Any:
+        """Free the linearization where it is kept. Closing twice does nothing."""
+        return self._handle.close()
+
+
+class _Composed(LinearOperator):
+    """An operator made of others."""
+
+    def __init__(self, *parts: LinearOperator) -> None:
+        super().__init__(parts[-1]._domain, parts[0]._codomain, parts[-1]._like, parts[0]._map)
+        self._parts = parts
+
+    def _export_leaf(self, leaf: Any, kind: kinds.Kind, like: Any) -> Any:
+        return self._parts[0]._export_leaf(leaf, kind, like)
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
+
+
+class _Sum(_Composed):
+    def __init__(self, left: LinearOperator, right: LinearOperator) -> None:
+        for mine, other in ((left._domain, right._domain), (left._codomain, right._codomain)):
+            _check_same(mine, other, "Operators are added between the same arrays.")
+        super().__init__(left, right)
+        self.dtype = np.result_type(left.dtype, right.dtype)
+
+    @property
+    def T(self) -> LinearOperator:
+        return _Sum(self._parts[0].T, self._parts[1].T)
+
+    @property
+    def H(self) -> LinearOperator:
+        return _Sum(self._parts[0].H, self._parts[1].H)
+
+    def _forward(self, trees: tuple[Tree, ...], read: Reader) -> Any:
+        left, right = self._parts
+
+        def add(one: tuple[Tree, ...], other: tuple[Tree, ...]) -> tuple[Tree, ...]:
+            added = [a + b for a, b in zip(leaves(one), leaves(other), strict=True)]
+            return rebuild(one, iter(added))  # type: ignore[no-any-return]
+
+        return left._forward(trees, lambda one: right._forward(trees, lambda other: read(add(one, other))))
+
+
+class _Product(_Composed):
+    def __init__(self, left: LinearOperator, right: LinearOperator) -> None:
+        _check_same(left._domain, right._codomain, "The right operator gives what the left one takes.")
+        super().__init__(left, right)
+
+    @property
+    def T(self) -> LinearOperator:
+        return _Product(self._parts[1].T, self._parts[0].T)
+
+    @property
+    def H(self) -> LinearOperator:
+        return _Product(self._parts[1].H, self._parts[0].H)
+
+    def _forward(self, trees: tuple[Tree, ...], read: Reader) -> Any:
+        left, right = self._parts
+        return right._forward(trees, lambda between: left._forward(between, read))
+
+
+class _Scaled(_Composed):
+    def __init__(self, factor: Any, part: LinearOperator) -> None:
+        super().__init__(part)
+        self._factor = factor
+        if type(factor) is complex:
+            self.dtype = np.result_type(self.dtype, np.complex64)
+
+    @property
+    def T(self) -> LinearOperator:
+        return _Scaled(self._factor, self._parts[0].T)
+
+    @property
+    def H(self) -> LinearOperator:
+        return _Scaled(self._factor.conjugate(), self._parts[0].H)
+
+    def _forward(self, trees: tuple[Tree, ...], read: Reader) -> Any:
+        return self._parts[0]._forward(
+            trees, lambda answer: read(tree_map(lambda leaf: self._factor * leaf, answer))
+        )
+
+
+def _product(left: LinearOperator, right: LinearOperator) -> LinearOperator:
+    """``left @ right``; factors go outside, where a complex one meets no real operator."""
+    factor: Any = 1
+    while isinstance(left, _Scaled):
+        factor, left = factor * left._factor, left._parts[0]
+    while isinstance(right, _Scaled):
+        factor, right = factor * right._factor, right._parts[0]
+    made = _Product(left, right)
+    return made if type(factor) is int and factor == 1 else _Scaled(factor, made)
+
+
+def _check_same(one: Space, other: Space, why: str) -> None:
+    if [spec.shape for spec in one.specs] != [spec.shape for spec in other.specs]:
+        raise ShapeError(
+            why,
+            expected=", ".join(map(describe_leaf, one.specs)),
+            got=", ".join(map(describe_leaf, other.specs)),
+        )

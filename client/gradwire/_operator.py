@@ -19,9 +19,10 @@ import numpy as np
 
 from gradwire import kinds
 from gradwire._errors import ArgumentError, GradwireError, PrecisionWarning
-from gradwire._linear import Handle, LinearOperator, Space
+from gradwire._linear import Handle, Jacobian, LinearOperator
 from gradwire._resident import ResidentArray
 from gradwire._signature import Signature, static_value
+from gradwire._space import Space
 from gradwire._transforms import Transform, checked_argnums, is_position, operations_after
 from gradwire._trees import Tree, is_inexact, is_number, leaves, normalized, tree_map
 from gradwire.wire import ArraySpec, Bare
@@ -359,7 +360,7 @@ class OperatorBase:
 
         def made(answer: Answer) -> T:
             value = answer("value")
-            operator = LinearOperator(
+            operator = Jacobian(
                 self._handle(call, answer),
                 value=self._export(value, call),
                 inputs=Space.of([call.args[position] for position in positions], bare=bare),

@@ -93,7 +93,8 @@ def _alike(kept: np.ndarray, array: np.ndarray) -> bool:
 def _same_bytes(kept: np.ndarray, array: np.ndarray) -> bool:
     a, b = _words(kept), _words(array)
     return all(
-        np.array_equal(a[start : start + _PIECE], b[start : start + _PIECE]) for start in range(0, a.size, _PIECE)
+        np.array_equal(a[start : start + _PIECE], b[start : start + _PIECE])
+        for start in range(0, a.size, _PIECE)
     )
 
 

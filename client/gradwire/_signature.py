@@ -167,14 +167,15 @@ class Signature:
         try:
             self._inspect.bind(*args, **kwargs)
         except TypeError as error:
-            unknown = [name for name in kwargs if self.named(name) is None]
+            unknown = [name[:64] for name in kwargs if self.named(name) is None]
+            text = str(error)[:200]
             raise ArgumentError(
-                f"{str(error)[:1].upper()}{str(error)[1:]}. The signature is {map}{self}.",
+                f"{text[:1].upper()}{text[1:]}. The signature is {map}{self}.",
                 map=map,
                 argument=unknown[0] if unknown else None,
                 expected=f"{map}{self}",
                 got=f"{len(args)} positional arguments"
-                + (f" and {', '.join(sorted(kwargs))} by keyword" if kwargs else ""),
+                + (f" and {', '.join(sorted(kwargs))[:200]} by keyword" if kwargs else ""),
             ) from None
 
     def positions(self, argnums: int | Sequence[int], args: Sequence[Any], *, map: str) -> tuple[int, ...]:

@@ -170,7 +170,7 @@ def test_operations_are_those_that_succeed(hosted, name):
         "intensity": (np.array([1 + 1j, 2.0]),),
     }.get(name, (np.array([0.3, 0.5, 0.7]),))
     try:
-        zeros = (None,) * len(f.linearize(*point, argnums=None)._inputs.like)
+        zeros = (None,) * len(f.linearize(*point, argnums=None)._domain.like)
     except gradwire.NotDifferentiable:
         zeros = (None,)
     asked = {
