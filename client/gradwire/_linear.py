@@ -10,7 +10,7 @@ import numpy as np
 from gradwire import kinds
 from gradwire._errors import GradwireError, NotDifferentiable, ShapeError
 from gradwire._signature import describe_leaf
-from gradwire._space import Space, conjugated
+from gradwire._space import Space, conjugated, host
 from gradwire._trees import Tree, is_number, leaves, normalized, rebuild, tree_map
 from gradwire.wire import ArraySpec
 
@@ -191,7 +191,7 @@ class LinearOperator:
         return -1 * self
 
     def gram(self) -> LinearOperator:
-        """``A.H @ A``: the Gauss–Newton approximation of a Hessian, where A is the derivative of residuals."""
+        """``A.H @ A``: Gauss and Newton's approximation of a Hessian, A being the residuals' derivative."""
         return self.H @ self  # type: ignore[no-any-return]
 
     # Asking about it.
@@ -381,7 +381,7 @@ class _Sum(_Composed):
         left, right = self._parts
 
         def add(one: tuple[Tree, ...], other: tuple[Tree, ...]) -> tuple[Tree, ...]:
-            added = [a + b for a, b in zip(leaves(one), leaves(other), strict=True)]
+            added = [host(a) + host(b) for a, b in zip(leaves(one), leaves(other), strict=True)]
             return rebuild(one, iter(added))  # type: ignore[no-any-return]
 
         return left._forward(trees, lambda one: right._forward(trees, lambda other: read(add(one, other))))
@@ -422,7 +422,7 @@ class _Scaled(_Composed):
 
     def _forward(self, trees: tuple[Tree, ...], read: Reader) -> Any:
         return self._parts[0]._forward(
-            trees, lambda answer: read(tree_map(lambda leaf: self._factor * leaf, answer))
+            trees, lambda answer: read(tree_map(lambda leaf: self._factor * host(leaf), answer))
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -115,9 +116,16 @@ def _sorted(tree: Tree) -> Tree:
 
 
 def conjugated(leaf: Any) -> Any:
-    """The complex conjugate of one array or number of any kind."""
-    if is_number(leaf):
-        return leaf.conjugate()
-    if hasattr(leaf, "resolve_conj"):
-        return leaf.conj().resolve_conj()
-    return leaf.conj() if hasattr(leaf, "conj") else np.conj(leaf)
+    """The complex conjugate of one array or number; a real array as it is."""
+    return leaf if not is_number(leaf) and leaf.dtype.kind != "c" else host(leaf).conjugate()
+
+
+def host(leaf: Any) -> Any:
+    """An array in host memory, to reckon with; numbers and JAX's tracers as they are.
+
+    JAX's own arithmetic on a 64-bit array narrows it where the caller's x64 mode is off.
+    """
+    jax = sys.modules.get("jax")
+    if is_number(leaf) or (jax is not None and isinstance(leaf, jax.core.Tracer)):
+        return leaf
+    return np.asarray(leaf)

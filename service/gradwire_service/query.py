@@ -231,11 +231,14 @@ def _cast(leaf: Any, precision: Precision, argument: str, map: str) -> Any:
     if dtype == target:
         return np.asarray(leaf) if isinstance(leaf, Bare) else leaf
     if dtype.kind in "iu" and leaf.size and not isinstance(leaf, jax.core.Tracer):
-        _check_range(int(leaf.min()), int(leaf.max()), target.name, argument, map)
+        host = np.asarray(leaf)
+        _check_range(int(host.min()), int(host.max()), target.name, argument, map)
     if isinstance(leaf, np.ndarray):
         with np.errstate(over="ignore"):
             return np.asarray(leaf).astype(target)
-    return leaf.astype(target)
+    # JAX's own cast knows 64 bit only where its x64 mode is on, whatever the caller's is.
+    with jax.enable_x64(True):
+        return leaf.astype(target)
 
 
 def _narrowed(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:
