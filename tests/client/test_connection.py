@@ -609,8 +609,19 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tls") / "both.pem"
     subprocess.run(
         [
-            *"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(),
-            *"-subj /CN=gradwire -addext subjectAltName=IP:127.0.0.1".split(),
+            *[
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+                "-days",
+                "2",
+            ],
+            *["-subj", "/CN=gradwire", "-addext", "subjectAltName=IP:127.0.0.1"],
             *("-keyout", str(path), "-out", str(path.with_suffix(".crt"))),
         ],
         check=True,
