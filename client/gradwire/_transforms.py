@@ -38,6 +38,10 @@ class Transform:
     holomorphic: bool = False
     has_aux: bool = False
 
+    def __hash__(self) -> int:
+        # Axes may be lists and dicts; they take part in equality alone.
+        return hash((self.name, self.argnums, self.holomorphic, self.has_aux))
+
     def fields(self) -> dict[str, Any]:
         """As one entry of a request's ``transforms``."""
         if self.name == "vmap":
@@ -101,10 +105,10 @@ class Transform:
 
 def read_argnums(value: Any) -> int | tuple[int, ...]:
     """argnums as they came in a message: an int, a list of ints, or ``{"tuple": […]}``."""
-    if type(value) is dict and set(value) == {"tuple"}:
-        value = value["tuple"]
     if type(value) is int:
         return value
+    if type(value) is dict and set(value) == {"tuple"}:
+        value = value["tuple"]
     if type(value) in (list, tuple) and len(value) <= 1024 and all(type(entry) is int for entry in value):
         return tuple(value)
     raise ArgumentError(
