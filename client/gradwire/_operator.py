@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 
 from gradwire import kinds
-from gradwire._errors import ArgumentError, GradwireError, PrecisionWarning
+from gradwire._errors import ArgumentError, GradwireError, MapFailed, PrecisionWarning
 from gradwire._linear import Handle, Jacobian, LinearOperator
 from gradwire._resident import ResidentArray
 from gradwire._signature import Signature, static_value
@@ -102,6 +102,8 @@ class Operator(Protocol):
         device: str | None = None,
         timeout: float | None = None,
         keep: bool | None = None,
+        complex_as: str | None = None,
+        nonfinite: str | None = None,
     ) -> Self:
         """The same map with these options."""
 
@@ -114,6 +116,7 @@ class Options:
     device: str | None = None
     timeout: float | None = None
     keep: bool | None = None
+    nonfinite: str = "ignore"
 
     def updated(
         self,
@@ -128,6 +131,7 @@ class Options:
             self.device if device is None else device,
             self.timeout if timeout is None else timeout,
             self.keep if keep is None else keep,
+            self.nonfinite,
         )
 
 
@@ -207,6 +211,8 @@ class OperatorBase:
         device: str | None = None,
         timeout: float | None = None,
         keep: bool | None = None,
+        complex_as: str | None = None,
+        nonfinite: str | None = None,
     ) -> Self:
         """The same map with these options; those left out stay as they are.
 
@@ -216,10 +222,46 @@ class OperatorBase:
             timeout: seconds for each request.
             keep: whether `linearize` keeps a copy of the point, to make the linearization
                 anew when the service has lost it (True), or raises `LinearizationLost`.
+            complex_as: ``"real_pairs"`` gives the map in which complex arrays are real ones, with
+                a last axis of two for the real and the imaginary part, on both sides: it has a
+                real Jacobian, holomorphic or not. Complex are the arguments that are declared so,
+                or all positional ones where none is.
+            nonfinite: ``"raise"`` refuses answers that hold NaN or infinities, and says where;
+                ``"ignore"`` (the default) hands them on.
         """
+        for name, given, known in (
+            ("complex_as", complex_as, "real_pairs"),
+            ("nonfinite", nonfinite, "raise"),
+        ):
+            if given is not None and given not in (known, "ignore"):
+                raise ArgumentError(
+                    "There is no such option.",
+                    map=self.name,
+                    argument=name,
+                    expected=repr(known),
+                    got=repr(given),
+                )
+        if complex_as == "real_pairs":
+            return self.using(
+                precision=precision, device=device, timeout=timeout, keep=keep, nonfinite=nonfinite
+            )._transformed(Transform("real_pairs", argnums=self._complex_positions()))
         made = copy.copy(self)
         made._options = self._options.updated(precision=precision, device=device, timeout=timeout, keep=keep)
+        if nonfinite is not None:
+            made._options = replace(made._options, nonfinite=nonfinite)
         return made
+
+    def _complex_positions(self) -> tuple[int, ...]:
+        """The arguments that are complex: declared so, or, where none is, every positional one."""
+        positional = [
+            (position, parameter)
+            for position, parameter in enumerate(p for p in self.signature.parameters if p.positional)
+            if not parameter.static and parameter.required
+        ]
+        declared = tuple(
+            position for position, parameter in positional if (parameter.dtype or "").startswith("Complex")
+        )
+        return declared or tuple(position for position, _ in positional)
 
     def _transformed(self, transform: Transform) -> Self:
         made = copy.copy(self)
@@ -423,19 +465,19 @@ class OperatorBase:
             raise
         arrays.extend(leaves(vectors))
         deciding = (leaf._like if isinstance(leaf, ResidentArray) else leaf for leaf in arrays)
-        call = Call(operation, bound_args, bound_kwargs, like=kinds.leading(deciding))
+        like = kinds.leading(deciding)
         if operation in ("evaluate", "eval_shape"):
-            return call
-        if argnums is None and default is None:
-            positions = self.signature.differentiated(None, bound_args, map=self.name)
-            return replace(call, argnums=positions)
-        try:
-            wanted = checked_argnums(default if argnums is None else argnums)
-        except GradwireError as error:
-            error.map = self.name
-            raise
-        positions = self.signature.differentiated(wanted, bound_args, map=self.name)
-        return replace(call, argnums=positions[0] if isinstance(wanted, int) else positions)
+            return Call(operation, bound_args, bound_kwargs, like=like)
+        wanted: int | tuple[int, ...] | None = None
+        if argnums is not None or default is not None:
+            try:
+                wanted = checked_argnums(default if argnums is None else argnums)
+            except GradwireError as error:
+                error.map = self.name
+                raise
+        found = self.signature.differentiated(wanted, bound_args, map=self.name)
+        named = found[0] if isinstance(wanted, int) else found
+        return Call(operation, bound_args, bound_kwargs, named, like=like)
 
     def _positions(self, call: Call) -> tuple[int, ...]:
         assert call.argnums is not None
@@ -470,7 +512,26 @@ class OperatorBase:
 
     def _export(self, tree: Tree, call: Call) -> Any:
         kind, like = call.like
+        if self._options.nonfinite == "raise":
+            self._check_finite(tree, call)
         return tree_map(lambda leaf: self._export_leaf(leaf, kind, like), tree)
+
+    def _check_finite(self, tree: Tree, call: Call) -> None:
+        """Refuse an answer with NaN or infinities, saying where the first one is."""
+        for number, leaf in enumerate(leaves(tree)):
+            array = np.asarray(leaf)
+            if not is_inexact(array.dtype):
+                continue
+            bad = ~np.isfinite(array)
+            if bad.any():
+                where = tuple(int(i) for i in np.argwhere(bad)[0])
+                raise MapFailed(
+                    f"{call.operation} of {self.name} gave {int(bad.sum())} entries that are not finite, "
+                    f"the first at {where} of array {number} of the answer.",
+                    map=self.name,
+                    expected="finite numbers (nonfinite='raise')",
+                    got=f"{int(np.isnan(array).sum())} NaN, {int(np.isinf(array).sum())} infinite",
+                )
 
     def _warn_of_precision(self, call: Call, computed_in: str, warned: set[str]) -> None:
         """Say once per map that computation ran below the input's precision."""

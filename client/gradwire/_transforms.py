@@ -10,8 +10,14 @@ import numpy as np
 
 from gradwire._errors import ArgumentError, WireError
 
-NAMES = ("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian", "vmap")
-"""Every transform there is."""
+_DERIVATIVE = frozenset({"argnums", "holomorphic", "has_aux"})
+
+TRANSFORMS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian"), _DERIVATIVE),
+    "vmap": frozenset({"in_axes", "out_axes"}),
+    "real_pairs": frozenset({"argnums"}),
+}
+"""Every transform there is, and the options it has."""
 
 SCALAR_OPERATIONS = frozenset({"grad", "value_and_grad", "hvp"})
 """Operations that only a scalar map has."""
@@ -22,8 +28,9 @@ class Transform:
     """One transform with its options, as JAX names them.
 
     Attributes:
-        name: one of `NAMES`.
-        argnums: positions it differentiates in (all but vmap): an int, or a tuple in that order.
+        name: one of `TRANSFORMS`.
+        argnums: positions it differentiates in: an int, or a tuple in that order (real_pairs:
+            which arguments are complex).
         in_axes: which axis of each argument vmap maps: an int, None, or a tuple with one entry
             an argument, in which pytrees of ints and None are taken too.
         out_axes: where the mapped axis stands in the value.
@@ -41,6 +48,11 @@ class Transform:
     def __hash__(self) -> int:
         # Axes may be lists and dicts; they take part in equality alone.
         return hash((self.name, self.argnums, self.holomorphic, self.has_aux))
+
+    @property
+    def differentiates(self) -> bool:
+        """Whether it takes a derivative."""
+        return TRANSFORMS[self.name] is _DERIVATIVE
 
     def fields(self) -> dict[str, Any]:
         """As one entry of a request's ``transforms``."""
@@ -69,12 +81,15 @@ class Transform:
                 "Each transform is a map with a name.", argument="transforms", expected='{"name": …}'
             )
         name = fields["name"]
-        if name not in NAMES:
+        if name not in TRANSFORMS:
             raise ArgumentError(
-                "Unknown transform.", argument="transforms", expected=", ".join(NAMES), got=repr(name[:64])
+                "Unknown transform.",
+                argument="transforms",
+                expected=", ".join(TRANSFORMS),
+                got=repr(name[:64]),
             )
         options = {key: value for key, value in fields.items() if key != "name" and value is not None}
-        known = {"in_axes", "out_axes"} if name == "vmap" else {"argnums", "holomorphic", "has_aux"}
+        known = TRANSFORMS[name]
         if name == "vmap":
             # None is a meaningful axis specification, so an explicit null is kept.
             options.update({key: None for key in known if key in fields and fields[key] is None})

@@ -210,6 +210,32 @@ def _vmap(fun: Function, asked: Transform) -> Function:
     return jax.vmap(fun, in_axes=asked.in_axes, out_axes=asked.out_axes)
 
 
+def _real_pairs(fun: Function, asked: Transform) -> Function:
+    """``fun`` with complex arrays as real ones: a last axis of two, the real and the imaginary part.
+
+    Both on the way in (the arguments in argnums) and on the way out (what is complex of the value).
+    """
+    positions = (asked.argnums,) if isinstance(asked.argnums, int) else asked.argnums
+
+    def joined(leaf: Any) -> Any:
+        if jnp.ndim(leaf) == 0 or jnp.shape(leaf)[-1] != 2 or not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise ShapeError(
+                "A complex array as real pairs is a floating array whose last axis has length 2.",
+                expected="(…, 2)",
+                got=describe_leaf(leaf),
+            )
+        return jax.lax.complex(leaf[..., 0], leaf[..., 1])
+
+    def split(leaf: Any) -> Any:
+        return jnp.stack([leaf.real, leaf.imag], axis=-1) if jnp.iscomplexobj(leaf) else leaf
+
+    def transformed(*args: Any, **kwargs: Any) -> Any:
+        given = [tree_map(joined, arg) if i in positions else arg for i, arg in enumerate(args)]
+        return tree_map(split, fun(*given, **kwargs))
+
+    return transformed
+
+
 TRANSFORMS: dict[str, Callable[[Function, Transform], Function]] = {
     "grad": _differentiating(jax.grad),
     "value_and_grad": _differentiating(jax.value_and_grad),
@@ -218,6 +244,7 @@ TRANSFORMS: dict[str, Callable[[Function, Transform], Function]] = {
     "jacobian": _differentiating(jacobian),
     "hessian": _differentiating(hessian),
     "vmap": _vmap,
+    "real_pairs": _real_pairs,
 }
 
 

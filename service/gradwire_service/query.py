@@ -82,6 +82,12 @@ def ask(
             got="sparse=True",
         )
     signature.bind(call.args, call.kwargs, map=name)
+    paired = {
+        position
+        for transform in transforms
+        if transform.name == "real_pairs"
+        for position in signature.positions(transform.argnums, call.args, map=name)
+    }
     statics: dict[int | str, Any] = {}
     args: list[Tree] = []
     for position, arg in enumerate(call.args):
@@ -90,7 +96,7 @@ def ask(
             statics[position] = static_value(arg, argument=parameter.name, map=name)
             args.append(None)
         else:
-            args.append(_declared(arg, parameter, declaration, parameter.name))
+            args.append(_declared(arg, parameter, declaration, parameter.name, as_pairs=position in paired))
     kwargs: dict[str, Tree] = {}
     for key, arg in call.kwargs.items():
         parameter_ = signature.named(key)
@@ -103,7 +109,10 @@ def ask(
     differentiated: set[int] = set()
     made = []
     for transform in transforms:
-        if transform.name != "vmap":
+        if transform.name == "real_pairs":
+            positions = signature.positions(transform.argnums, args, map=name)
+            transform = replace(transform, argnums=positions)
+        elif transform.differentiates:
             positions = signature.differentiated(transform.argnums, args, map=name)
             differentiated.update(positions)
             transform = replace(
@@ -175,8 +184,13 @@ def vector(tree: Tree, precision: Precision, argument: str, map: str) -> Tree:
     return tree_map(lambda leaf: _cast(_host_floating(leaf), precision, argument, map), tree)
 
 
-def _declared(tree: Tree, parameter: Parameter, declaration: Declaration, argument: str) -> Tree:
-    """An argument as its declaration takes it; a bare integer becomes floating where declared so."""
+def _declared(
+    tree: Tree, parameter: Parameter, declaration: Declaration, argument: str, *, as_pairs: bool = False
+) -> Tree:
+    """An argument as its declaration takes it; a bare integer becomes floating where declared so.
+
+    ``as_pairs``: a complex argument comes as real pairs, whose dtype is not the declared one.
+    """
     annotation = declaration.annotations.get(parameter.name)
     for leaf in leaves(tree):
         if isinstance(leaf, str) or (not is_number(leaf) and not hasattr(leaf, "dtype")):
@@ -187,7 +201,7 @@ def _declared(tree: Tree, parameter: Parameter, declaration: Declaration, argume
                 expected="an array or a number",
                 got=type(leaf).__name__,
             )
-    if annotation is None or takes_anything(annotation):
+    if annotation is None or takes_anything(annotation) or as_pairs:
         return tree
 
     def check(leaf: Any) -> Any:

@@ -298,3 +298,59 @@ class Mapped(Function):
                 got=str(self._out_axes)[:100],
             )
         return stacked(rows, self._out_axes)
+
+
+class RealPairs(Function):
+    """A function with complex arrays as real pairs, on both sides; with the derivatives it has.
+
+    For real pairs a cotangent's inner product is real: it is the conjugate of the complex one.
+    """
+
+    def __init__(self, fun: Function, transform: Transform) -> None:
+        self.name = fun.name
+        self.has_jvp, self.has_vjp = fun.has_jvp, fun.has_vjp
+        self._fun = fun
+        self._positions = (
+            (transform.argnums,) if isinstance(transform.argnums, int) else tuple(transform.argnums)
+        )
+
+    def value(self, args: tuple[Tree, ...], kwargs: Mapping[str, Tree]) -> Tree:
+        return tree_map(_split, self._fun.value(self._joined(args), kwargs))
+
+    def jvp(
+        self, args: tuple[Tree, ...], kwargs: Mapping[str, Tree], tangents: tuple[Tree, ...]
+    ) -> tuple[Tree, Tree]:
+        value, tangent = self._fun.jvp(self._joined(args), kwargs, self._joined(tangents))
+        return tree_map(_split, value), tree_map(_split, tangent)
+
+    def vjp(
+        self, args: tuple[Tree, ...], kwargs: Mapping[str, Tree], cotangent: Tree
+    ) -> tuple[Tree, tuple[Tree, ...]]:
+        value = self._fun.value(self._joined(args), kwargs)
+        parts = zip(leaves(cotangent), leaves(inexact(value)), strict=True)
+        sent = [np.conj(_join(part)) if np.iscomplexobj(like) else part for part, like in parts]
+        value, found = self._fun.vjp(self._joined(args), kwargs, rebuild(inexact(value), iter(sent)))
+        cotangents = tuple(
+            tree_map(lambda leaf: _split(np.conj(leaf)), part) if i in self._positions else part
+            for i, part in enumerate(found)
+        )
+        return tree_map(_split, value), cotangents
+
+    def _joined(self, args: tuple[Tree, ...]) -> tuple[Tree, ...]:
+        return tuple(tree_map(_join, arg) if i in self._positions else arg for i, arg in enumerate(args))
+
+
+def _join(leaf: Any) -> np.ndarray:
+    array = np.asarray(leaf)
+    if array.ndim == 0 or array.shape[-1] != 2 or array.dtype.kind != "f":
+        raise ShapeError(
+            "A complex array as real pairs is a floating array whose last axis has length 2.",
+            expected="(…, 2)",
+            got=describe_leaf(array),
+        )
+    return np.asarray(array[..., 0] + 1j * array[..., 1])
+
+
+def _split(leaf: Any) -> np.ndarray:
+    array = np.asarray(leaf)
+    return np.stack([array.real, array.imag], axis=-1) if np.iscomplexobj(array) else array

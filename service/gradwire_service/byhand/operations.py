@@ -11,7 +11,7 @@ from gradwire._errors import NotDifferentiable
 from gradwire._signature import describe_leaf
 from gradwire._transforms import Transform
 from gradwire._trees import Tree, leaves, rebuild, tree_map
-from gradwire_service.byhand.functions import Function, Hand, Mapped
+from gradwire_service.byhand.functions import Function, Hand, Mapped, RealPairs
 from gradwire_service.byhand.trees import (
     entries,
     filled,
@@ -58,7 +58,7 @@ class Derived(Function):
 def transformed(fun: Function, transforms: tuple[Transform, ...]) -> Function:
     """``fun`` under ``transforms``, innermost first."""
     for transform in transforms:
-        fun = Mapped(fun, transform) if transform.name == "vmap" else Derived(fun, transform)
+        fun = {"vmap": Mapped, "real_pairs": RealPairs}.get(transform.name, Derived)(fun, transform)
     return fun
 
 

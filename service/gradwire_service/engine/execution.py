@@ -14,6 +14,7 @@ from gradwire._errors import GradwireError, MapFailed, NotDifferentiable, OutOfM
 from gradwire._trees import Tree, is_inexact, leaves, tree_map
 from gradwire.wire import ArraySpec
 from gradwire_service import byhand, differentiation
+from gradwire_service.engine import holomorphic
 from gradwire_service.engine.compiled import (
     Compiled,
     CompiledQueries,
@@ -73,7 +74,7 @@ class Engine:
     ) -> None:
         self.devices = devices or Devices()
         self.compiled = CompiledQueries(compiled_queries)
-        self._answer_bytes = answer_bytes
+        self.answer_bytes = answer_bytes
 
     # Queries.
 
@@ -91,7 +92,7 @@ class Engine:
         precision = asked.query.precision
 
         def described(leaf: Any) -> ArraySpec:
-            return ArraySpec(tuple(leaf.shape), _answered(np.dtype(leaf.dtype), precision))
+            return ArraySpec(tuple(leaf.shape), answered(np.dtype(leaf.dtype), precision))
 
         return tree_map(described, lowered.out_info["value"])
 
@@ -108,7 +109,7 @@ class Engine:
                 return Compiled(byhand_of(asked))
             specs = specs_of(asked.inputs, precision, device.sharding)
             lowered = traced(function_of(asked), (specs,), precision, name)
-            return compile(lowered, answer_bytes=self._answer_bytes, memory=device.memory, map=name)
+            return compile(lowered, answer_bytes=self.answer_bytes, memory=device.memory, map=name)
 
         return self.compiled.get_or_make(compile_key(asked, device), make)
 
@@ -119,8 +120,21 @@ class Engine:
         )
         if asked.declaration.hand is not None:
             # What JAX tells before it computes anything is only known now.
-            check_answer(fields, self._answer_bytes, asked.query.map)
+            check_answer(fields, self.answer_bytes, asked.query.map)
         return fields
+
+    def check_promises(self, asked: Asked, device: Device) -> None:
+        """Refuse a query that takes a map for holomorphic which is not, at its point.
+
+        Raises:
+            NotDifferentiable: it is not.
+        """
+        for question in holomorphic.questions(asked):
+            try:
+                compiled = self.compile(question, device)
+            except NotDifferentiable:
+                continue  # reverse rules by hand alone: their author answers for them
+            holomorphic.answered(question, self.run(question, compiled, device))
 
     # Linearizations.
 
@@ -159,7 +173,7 @@ class Engine:
             specs = specs_of((kept.linear, kept.primals, payload), precision, kept.device.sharding)
             lowered = traced(of, specs, precision, name)
             memory = kept.device.memory
-            return compile(lowered, answer_bytes=self._answer_bytes, memory=memory, map=name)
+            return compile(lowered, answer_bytes=self.answer_bytes, memory=memory, map=name)
 
         return payload, key, make
 
@@ -171,34 +185,15 @@ class Engine:
     def check_complex_linear(self, kept: Linearization) -> None:
         """Refuse the matrix of a derivative from complex to complex that is not complex-linear.
 
-        The Cauchy–Riemann equations, on one random vector: J(iv) = i J(v).
-
         Raises:
             NotDifferentiable: the map is not holomorphic at this point.
         """
-        given = list(leaves(kept.primals))
-        if not any(np.issubdtype(leaf.dtype, np.complexfloating) for leaf in given):
+        given = leaves(kept.primals)
+        if kept.asked.declaration.hand is not None or not any(map(np.iscomplexobj, given)):
             return
-        random = np.random.default_rng(0)
-
-        def pair(leaf: Any) -> np.ndarray:
-            v = random.standard_normal(leaf.shape)
-            if not np.issubdtype(leaf.dtype, np.complexfloating):
-                return np.stack([v, np.zeros_like(v)])
-            v = v + 1j * random.standard_normal(leaf.shape)
-            return np.stack([v, 1j * v])
-
-        compiled, payload = self.compile_linear(kept, "jvp", list(tree_map(pair, kept.primals)))
+        compiled, payload = self.compile_linear(kept, "jvp", list(holomorphic.pairs(kept.primals)))
         for leaf in leaves(self.run_linear(kept, compiled, payload)):
-            once, turned = np.asarray(leaf)
-            if np.iscomplexobj(once):
-                scale = np.linalg.norm(once) + np.linalg.norm(turned)
-                if np.linalg.norm(turned - 1j * once) > np.sqrt(np.finfo(once.dtype).eps) * scale:
-                    raise NotDifferentiable(
-                        "The map is not holomorphic at this point: its derivative from complex to complex is "
-                        "no matrix. Products (J @ v, J.T @ w) are right all the same.",
-                        map=kept.asked.query.map,
-                    )
+            holomorphic.check_complex_linear(np.asarray(leaf), kept.asked.query.map)
 
 
 def byhand_of(asked: Asked) -> Callable[[Any], dict[str, Any]]:
@@ -251,7 +246,8 @@ def _callback_error(text: str) -> str:
     return shown(": ".join(found[-1]) if found else text.split("\n")[0])
 
 
-def _answered(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:
+def answered(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:
+    """The dtype in which the policy answers what was computed in ``dtype``."""
     if precision.output is None or not is_inexact(dtype):
         return dtype
     return cast_dtype(dtype, precision.output)
@@ -263,6 +259,6 @@ def on_host(tree: Any, precision: Precision) -> Any:
     def read(leaf: Any) -> np.ndarray:
         array = np.asarray(leaf)
         with np.errstate(over="ignore"):
-            return array.astype(_answered(array.dtype, precision), copy=False)
+            return array.astype(answered(array.dtype, precision), copy=False)
 
     return tree_map(read, tree)

@@ -61,6 +61,7 @@ def answer(
         # What is kept (or answered as JAX's own array) must not share the caller's memory.
         asked = _owned(asked)
     device = engine().devices.choose(options.device or declaration.device)
+    engine().check_promises(asked, device)
     compiled = engine().compile(asked, device)
     fields = engine().run(asked, compiled, device)
     if keeps:

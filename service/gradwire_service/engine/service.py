@@ -13,14 +13,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from gradwire._errors import (
     ArgumentError,
     DeadlineExceeded,
-    GradwireError,
     MapNotFound,
     Overloaded,
 )
@@ -32,6 +31,7 @@ from gradwire.wire import Ref, Tree
 from gradwire_service import capabilities
 from gradwire_service.declaration import Declaration
 from gradwire_service.differentiation import OPERATIONS
+from gradwire_service.engine import holomorphic
 from gradwire_service.engine.blocks import Blocks, plan
 from gradwire_service.engine.coalescing import Row
 from gradwire_service.engine.compiled import Compiled, compile_key, keep_compiled_in
@@ -74,6 +74,12 @@ class Outcome:
     fields: dict[str, Any]
     meta: dict[str, Any]
     timing: dict[str, float] = field(default_factory=dict)
+
+
+class Within(Protocol):
+    """Waits, until the time is up."""
+
+    async def __call__(self, answer: Awaitable[T], /) -> T: ...
 
 
 class Service:
@@ -255,6 +261,8 @@ class Service:
         started = time.perf_counter()
         key = compile_key(asked, device)
         compiled = await self._compiled(key, lambda: self.engine.compile(asked, device))
+        if holomorphic.promised(asked):
+            await self._in_compiler(self.engine.check_promises, asked, device)
         outcome = Outcome({}, meta, {"compile": time.perf_counter() - started})
 
         def compute() -> dict[str, Any]:
@@ -290,35 +298,41 @@ class Service:
         Everything that can be said against the request is said before the first of them.
         """
         declaration = self.find(request.map)
+        within = self._clock(deadline, declaration.name)
         request.call = replace(request.call, operation="linearize")
         given = list(leaves((request.call.args, request.call.kwargs)))
         if any(type(leaf) is Ref for leaf in given):
             request.call = self._with_residents(request.call, request.owner)
-        asked = await asyncio.to_thread(self._admit, declaration, request)
+        asked = await within(asyncio.to_thread(self._admit, declaration, request))
         device = self._place(declaration, request.device)
         key = compile_key(asked, device)
-        compiled = await self._compiled(key, lambda: self.engine.compile(asked, device))
+        compiled = await within(self._compiled(key, lambda: self.engine.compile(asked, device)))
 
         def linearize() -> Linearization:
             return self.engine.linearization(
                 asked, compiled, device, self.engine.run(asked, compiled, device)
             )
 
-        kept = await device.perform(linearize)
-        async for message in self._in_blocks(kept, request.call.holomorphic, request.call.mode):
+        kept = await within(device.perform(linearize))
+        async for message in self._in_blocks(kept, request.call.holomorphic, request.call.mode, within):
             yield message
 
-    async def linear_blocks(self, id: str, owner: str) -> AsyncIterator[dict[str, Any]]:
+    async def linear_blocks(
+        self, id: str, owner: str, deadline: float | None
+    ) -> AsyncIterator[dict[str, Any]]:
         """A kept linearization's matrix in blocks, as `blocks` gives them."""
         kept = self.linearizations.find(id, owner)
-        await self._in_compiler(self.engine.check_complex_linear, kept)
-        async for message in self._in_blocks(kept, True, "auto"):
+        within = self._clock(deadline, kept.asked.query.map)
+        await within(self._in_compiler(self.engine.check_complex_linear, kept))
+        async for message in self._in_blocks(kept, True, "auto", within):
             yield message
 
     async def _in_blocks(
-        self, kept: Linearization, holomorphic: bool, mode: str
+        self, kept: Linearization, holomorphic: bool, mode: str, within: Within
     ) -> AsyncIterator[dict[str, Any]]:
-        planned = await self._in_compiler(lambda: plan(self.engine, kept, holomorphic=holomorphic, mode=mode))
+        planned = await within(
+            self._in_compiler(lambda: plan(self.engine, kept, holomorphic=holomorphic, mode=mode))
+        )
         yield {"jacobian": {"type": planned.dtype.str, "shape": list(planned.shape)}}
         starts = list(planned.starts)
         coming = [self._block(planned, start) for start in starts[:1]]
@@ -327,7 +341,7 @@ class Service:
                 # One block is computed while the one before it is sent.
                 if after is not None:
                     coming.append(self._block(planned, after))
-                block = await coming.pop(0)
+                block = await within(coming.pop(0))
                 yield {"axis": planned.axis, "start": start, "block": Tree(block)}
                 del block
         finally:
@@ -479,15 +493,24 @@ class Service:
             raise Overloaded("The service is stopping.", kind="draining")
         return await asyncio.get_running_loop().run_in_executor(self._compiler, work, *args)
 
-    async def _within(self, deadline: float | None, map: str, answer: Awaitable[Outcome]) -> Outcome:
+    async def _within(self, deadline: float | None, map: str, answer: Awaitable[T]) -> T:
+        return await self._clock(deadline, map)(answer)
+
+    def _clock(self, deadline: float | None, map: str) -> Within:
+        """What waits for an answer, or for one part of it after the other, until the time from now is up."""
         seconds = self._settings.deadline if deadline is None else min(deadline, self._settings.deadline)
-        try:
-            async with asyncio.timeout(seconds):
-                return await answer
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"Not answered within {seconds:g} s; what was begun goes on and is thrown away.", map=map
-            ) from None
+        end = asyncio.get_running_loop().time() + seconds
+
+        async def within(answer: Awaitable[T]) -> T:
+            try:
+                async with asyncio.timeout_at(end):
+                    return await answer
+            except TimeoutError:
+                raise DeadlineExceeded(
+                    f"Not answered within {seconds:g} s; what was begun goes on and is thrown away.", map=map
+                ) from None
+
+        return within
 
 
 def size_of(tree: Pytree) -> int:
