@@ -301,6 +301,8 @@ class OperatorBase:
         """The Jacobian, of shape ``value.shape + argument.shape``; pytrees nest as in `jax.jacobian`.
 
         ``mode`` is ``"fwd"``, ``"rev"``, or ``"auto"``: by size, and only a mode that exists.
+        With ``sparse=True`` each block is a ``scipy.sparse.csr_array`` of shape (value.size,
+        argument.size), both ravelled in C order.
         """
         if mode not in ("auto", "fwd", "rev"):
             raise ArgumentError(
@@ -308,7 +310,7 @@ class OperatorBase:
             )
         call = self._call("jacobian", args, kwargs, argnums=argnums)
         call = replace(call, mode=mode, sparse=sparse, holomorphic=holomorphic)
-        return self._perform(call, lambda answer: self._export(answer("jacobian"), call))
+        return self._perform(call, lambda answer: self._export_matrix(answer, call))
 
     def jvp(self, primals: Any, tangents: Any, argnums: Argnums | None = None, **kwargs: Any) -> Any:
         """``(value, tangent_out)``; stack dimensions of the tangents stand in front of tangent_out too.
@@ -366,10 +368,14 @@ class OperatorBase:
         )
 
     def hessian(self, *args: Any, argnums: Argnums = 0, sparse: bool = False, **kwargs: Any) -> Any:
-        """The Hessian, of shape ``value.shape + argument.shape + argument.shape`` (vector maps too)."""
+        """The Hessian, of shape ``value.shape + argument.shape + argument.shape`` (vector maps too).
+
+        With ``sparse=True``, of scalar maps: a ``scipy.sparse.csr_array`` of shape (argument.size,
+        argument.size), for several arguments one for each pair of them.
+        """
         call = self._call("hessian", args, kwargs, argnums=argnums)
         call = replace(call, sparse=sparse)
-        return self._perform(call, lambda answer: self._export(answer("hessian"), call))
+        return self._perform(call, lambda answer: self._export_matrix(answer, call))
 
     def hvp(self, primals: Any, tangents: Any, argnums: Argnums | None = None, **kwargs: Any) -> Any:
         """The Hessian of a scalar map times tangents (stacks too), in the form of ``argnums``."""
@@ -509,6 +515,22 @@ class OperatorBase:
         return tuple(self._imported(vector, name) for vector in vectors)
 
     # From the answer to what the caller gets.
+
+    def _export_matrix(self, answer: Answer, call: Call) -> Any:
+        """A Jacobian or Hessian; sparse ones are SciPy's, whatever the caller's arrays are."""
+        if not call.sparse:
+            return self._export(answer(call.operation), call)
+        scipy_sparse()
+        reason = answer("meta").get("dense_fallback")
+        if reason is not None:
+            warnings.warn(
+                f"No sparsity pattern of {self.name} was found ({reason}): the answer is right, but every "
+                "column of the matrix was computed. Ask without sparse, or silence "
+                "gradwire.DenseFallbackWarning.",
+                DenseFallbackWarning,
+                stacklevel=_callers_level(),
+            )
+        return tree_map(Csr.to_scipy, answer(call.operation))
 
     def _export(self, tree: Tree, call: Call) -> Any:
         kind, like = call.like

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -11,14 +11,15 @@ from urllib.parse import quote
 import numpy as np
 
 from gradwire import kinds, wire
-from gradwire._errors import LinearizationLost, OutOfMemory
+from gradwire._errors import LinearizationLost, NotDifferentiable, OutOfMemory
 from gradwire._linear import Handle
 from gradwire._operator import Answer, Call, OperatorBase, T, import_leaf
 from gradwire._repeats import SMALLEST
 from gradwire._resident import ResidentArray
 from gradwire._session import path_of
 from gradwire._signature import Signature
-from gradwire._trees import Tree, tree_map
+from gradwire._sparse import Pattern, from_fields, scipy_sparse
+from gradwire._trees import Tree, leaves, tree_map
 
 if TYPE_CHECKING:
     from gradwire._service import Service
@@ -49,13 +50,32 @@ class RemoteMap(OperatorBase):
         return self._hosted_operations
 
     def _perform(self, call: Call, read: Callable[[Answer], T]) -> T:
-        return read(self._answer(call, self._post(call)))
+        known = self._known_patterns() if call.sparse else None
+        return read(self._answer(call, self._post(call, known), known))
 
-    def _post(self, call: Call) -> wire.Message:
-        path = f"{self._path}/{quote(call.operation, safe='')}"
-        return self._service.request("POST", path, self._fields(call), options=self._options)
+    def _known_patterns(self) -> dict[str, Pattern]:
+        """What this client holds of the patterns of this map's sparse answers."""
+        scipy_sparse()
+        if "sparse" not in self._features:
+            raise NotDifferentiable(
+                "This service gives no sparse matrices: it needs the extra gradwire[sparse].",
+                map=self.name,
+                argument="sparse",
+                expected="sparse=False",
+                got="sparse=True",
+            )
+        return self._service.session.patterns.of(self._path)
 
-    def _answer(self, call: Call, message: wire.Message) -> Answer:
+    def _post(self, call: Call, known: Collection[str] | None = None) -> wire.Message:
+        path = f"{self._path}/{call.operation}"
+        fields = self._fields(call)
+        if known:
+            fields["known_patterns"] = list(known)
+        return self._service.request("POST", path, fields, options=self._options)
+
+    def _answer(
+        self, call: Call, message: wire.Message, known: Mapping[str, Pattern] | None = None
+    ) -> Answer:
         meta = message.fields.get("meta") or {}
         if meta.get("lossy"):
             self._warn_of_precision(call, str(meta.get("computed_in")), self._service.session.warned)
@@ -64,6 +84,11 @@ class RemoteMap(OperatorBase):
         def field(name: str) -> Any:
             if name in plain:
                 return plain[name]
+            if known is not None:
+                matrices = from_fields(message.fields[name], message, known)
+                for matrix in leaves(matrices):
+                    self._service.session.patterns.keep(self._path, matrix.pattern)
+                return matrices
             return message.tree(message.fields[name], specs=name == "shapes")
 
         return field

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -141,6 +142,17 @@ class Signature:
         return tuple(p for p in self.parameters if p.positional)
 
     @cached_property
+    def _enough(self) -> range:
+        """How many positional arguments make a call that has no others: known once, not bound each time."""
+        parameters = self._inspect.parameters.values()
+        needed = [
+            p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+        if any(p.kind is p.KEYWORD_ONLY for p in needed):
+            return range(0)
+        return range(len(needed), sys.maxsize if self._variadic else len(self._positional) + 1)
+
+    @cached_property
     def _by_name(self) -> dict[str, Parameter]:
         return {p.name: p for p in self.parameters}
 
@@ -164,6 +176,8 @@ class Signature:
         Raises:
             ArgumentError: naming the argument, the map and its signature.
         """
+        if not kwargs and len(args) in self._enough:
+            return
         try:
             self._inspect.bind(*args, **kwargs)
         except TypeError as error:
