@@ -106,7 +106,7 @@ class Declaration:
                 return plain(self.fun(*arguments.args, **arguments.kwargs), self.name)
             except GradwireError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 if is_not_differentiable(error):
                     raise
                 raise MapFailed(f"{self.name} raised {told(error)}", map=self.name) from error

@@ -207,7 +207,11 @@ def _modes(fun: Function, dynamic: Tree, *, has_aux: bool, holomorphic: bool) ->
 
 
 def _vmap(fun: Function, asked: Transform) -> Function:
-    return jax.vmap(fun, in_axes=asked.in_axes, out_axes=asked.out_axes)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        # Here, not when it is composed: JAX looks at the axes at once.
+        return jax.vmap(fun, in_axes=asked.in_axes, out_axes=asked.out_axes)(*args, **kwargs)
+
+    return mapped
 
 
 def _real_pairs(fun: Function, asked: Transform) -> Function:
@@ -540,7 +544,7 @@ _NO_DERIVATIVE = (
 )
 
 
-def is_not_differentiable(error: Exception) -> bool:
+def is_not_differentiable(error: BaseException) -> bool:
     """Whether JAX (or we) said with ``error`` that a derivative does not exist."""
     if isinstance(error, GradwireError):
         return isinstance(error, NotDifferentiable)
