@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from gradwire import wire
 
@@ -49,11 +50,12 @@ def _program() -> Path:
     return program
 
 
-def post(path: str, fields: dict[str, Any]) -> bytes:
-    """A whole request with a msgpack body."""
+def evaluate(map: str, x: np.ndarray) -> bytes:
+    """A whole request for the value of ``map`` at ``x``."""
+    path, fields = f"/v1/maps/{map}/evaluate", {"args": [wire.Tree(x)]}
     body = b"".join(bytes(memoryview(part).cast("B")) for part in wire.MSGPACK.encode(fields, "str"))
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/msgpack\r\nContent-Length: {len(body)}"
-    return head.encode() + b"\r\n\r\n" + body
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/msgpack\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def get(path: str) -> bytes:

@@ -32,8 +32,8 @@ def concurrent(session: Session) -> Section:
 
 def _measure(session: Session, section: Section, n: int, limit: float) -> None:
     port = session.service.port
-    body = {"args": [np.random.default_rng(0).standard_normal(n)]}
-    requests = {name: load.post(f"/v1/maps/{name}/evaluate", body) for name in ("alone", "joined")}
+    x = np.random.default_rng(0).standard_normal(n)
+    requests = {name: load.evaluate(name, x) for name in ("alone", "joined")}
     for request in requests.values():
         # Compiles for one row, then for as many rows as will be joined.
         load.run(port, request, connections=1, seconds=0.5)
@@ -59,6 +59,6 @@ def _measure(session: Session, section: Section, n: int, limit: float) -> None:
     what = f"{_CLIENTS} clients of a {n} × {n} product"
     section.bars += [
         Bar(f"{what}: throughput, joined against alone", rate["joined"] / rate["alone"], "at least", limit),
-        Bar(f"one client of it: latency, joined against alone", latency["joined"] / latency["alone"], "at most", _IDLE),
+        Bar(f"one client of a {n} × {n} product: latency, joined against alone", latency["joined"] / latency["alone"], "at most", _IDLE),
     ]
     progress(f"n = {n}: {rate['joined']:.0f} joined, {rate['alone']:.0f} alone a second")

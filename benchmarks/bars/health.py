@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from benchmarks.session import Session
 _SECONDS = 10.0
 _PAUSE_MS = 10.0
 
+Busy = Callable[[Server], AbstractContextManager[None]]
+
 
 def health(session: Session) -> Section:
     """99th percentile and longest of GET /health/live, every 10 ms for 10 s."""
@@ -27,16 +29,17 @@ def health(session: Session) -> Section:
     for name, busy in BUSY.items():
         try:
             _watch(session, section, name, busy)
-        except load.NoCompiler as error:
-            section.bars.append(Bar(f"health during {name}, p99", None, "at most", 50, unit="ms", reason=str(error)))
+        except RuntimeError as error:
+            reason = str(error)[:200]
+            section.bars.append(Bar(f"health during {name}, p99", None, "at most", 50, unit="ms", reason=reason))
     return section
 
 
-def _watch(session: Session, section: Section, name: str, busy: Callable[[Server], object]) -> None:
+def _watch(session: Session, section: Section, name: str, busy: Busy) -> None:
     # What is begun here cannot be ended but with the service: each has its own.
     with servers.gradwire_service(device=session.device) as server:
         quiet = load.run(server.port, load.get("/health/live"), connections=1, seconds=0.5)
-        with busy(server):  # type: ignore[attr-defined]
+        with busy(server):
             watch = load.begun(
                 server.port, load.get("/health/live"), connections=1, seconds=_SECONDS, pause_ms=_PAUSE_MS
             )
@@ -59,20 +62,20 @@ def _calling(server: Server, call: Callable[[gradwire.Service], object]) -> Iter
     Raises:
         RuntimeError: it was over earlier, so that nothing was measured.
     """
-    with gradwire.connect(server.url, retries=0, timeout=600) as lab:
-        over = threading.Event()
+    lab = gradwire.connect(server.url, retries=0, timeout=600)
+    over = threading.Event()
 
-        def run() -> None:
-            # It ends with the service, and then has no answer.
-            with suppress(gradwire.GradwireError):
-                call(lab)
-            over.set()
+    def run() -> None:
+        # It ends with the service, and then has no answer.
+        with suppress(gradwire.GradwireError):
+            call(lab)
+        over.set()
 
-        threading.Thread(target=run, daemon=True).start()
-        time.sleep(0.5)
-        yield
-        if over.is_set():
-            raise RuntimeError("what should have kept the service busy ended before the measurement")
+    threading.Thread(target=run, daemon=True).start()
+    time.sleep(0.5)
+    yield
+    if over.is_set():
+        raise RuntimeError("what should have kept the service busy ended before the measurement")
 
 
 @contextmanager
@@ -105,4 +108,4 @@ def upload(server: Server) -> Iterator[None]:
         client.wait()
 
 
-BUSY = {"a long computation": computation, "a long compile": compile, "a 256 MiB upload": upload}
+BUSY: dict[str, Busy] = {"a long computation": computation, "a long compile": compile, "a 256 MiB upload": upload}

@@ -67,7 +67,7 @@ def huge(session: Session) -> Section:
         # One process does both, in turns; it has no JAX, and its memory is its own.
         found = subprocess.run([*command, str(_HUGE), str(session.floor_server.port)], capture_output=True, text=True)
     if found.returncode:
-        reason = found.stderr.strip().splitlines()[-1][:200] if found.stderr.strip() else "it failed"
+        reason = (found.stderr.strip().splitlines() or ["it failed"])[-1][:200]
         return Section(title, [Bar(f"{what}, against raw TCP + local blocks", None, "at most", 1.1, reason=reason)])
     told = json.loads(found.stdout)
     x = aligned(np.random.default_rng(0).standard_normal(_HUGE, np.float32))
