@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,10 @@ from gradwire import wire
 from gradwire._errors import ArgumentError, GradwireError, MapNotFound, WireError, to_problem
 from gradwire._operator import Call
 from gradwire._signature import Signature
+from gradwire._sparse import MOST_KNOWN, to_fields
 from gradwire._transforms import Transform, read_argnums
 
+from .. import sparse
 from ..engine.service import LARGE, Outcome, Request, Service, size_of
 from ..settings import Settings
 from .receiver import receive_body
@@ -28,7 +30,10 @@ PROTOCOL = 1
 BLOCKS = "application/vnd.gradwire.blocks+msgpack"
 """The media type of a Jacobian in blocks."""
 
-FEATURES = ("linearizations", "arrays", "blocks", "transforms", "stacks", "has_aux")
+FEATURES = (
+    *("linearizations", "arrays", "blocks", "transforms", "stacks", "has_aux"),
+    *(["sparse"] if sparse.available() else []),
+)
 """Optional parts of the protocol that this service has."""
 
 _TEXTS = ("mode", "precision", "device")
@@ -36,6 +41,8 @@ _FLAGS = ("sparse", "holomorphic", "has_aux")
 _LISTS = ("args", "tangents", "transforms", "known_patterns")
 FIELDS = frozenset({*_TEXTS, *_FLAGS, *_LISTS, "kwargs", "cotangent", "argnums"})
 """Every field of a request to a map."""
+
+_PATTERN = re.compile("[0-9a-f]{64}")
 
 Speaks = tuple[wire.Codec, str]
 STAGES = ("decode", "queue", "compile", "compute", "encode")
@@ -171,10 +178,15 @@ class Exchange:
             self.send, status, codec.media_type, buffers, [(b"server-timing", timing.encode())]
         )
 
-    async def reply_outcome(self, outcome: Outcome) -> None:
+    async def reply_outcome(self, outcome: Outcome, known: Collection[str] | None = None) -> None:
+        """Send an outcome; ``known`` are the caller's patterns where the answer is sparse, else None."""
         self.timing.update(outcome.timing)
         trees = {
-            name: value if name == "linearization" else _listed(name, value)
+            name: value
+            if name == "linearization"
+            else _listed(name, value)
+            if known is None
+            else to_fields(value, known)
             for name, value in outcome.fields.items()
         }
         meta = {**outcome.meta, "request_id": self.scope["state"]["request_id"]}
@@ -229,11 +241,12 @@ async def _operation(exchange: Exchange) -> None:
         if exchange.in_blocks and operation == "jacobian":
             await exchange.stream(exchange.service.blocks(request, deadline))
             return
+        known = _known_patterns(message)
         outcome = await exchange.service.answer(request, deadline)
     except GradwireError as error:
         error.map = error.map or declaration.name
         raise
-    await exchange.reply_outcome(outcome)
+    await exchange.reply_outcome(outcome, known if request.call.sparse else None)
 
 
 def read_request(
@@ -317,6 +330,26 @@ def read_request(
     )
 
 
+def _known_patterns(message: wire.Message) -> frozenset[str]:
+    """The sparsity patterns that the caller holds.
+
+    Raises:
+        WireError: something that is no name of a pattern, or too many.
+    """
+    known = message.fields.get("known_patterns")
+    if known is None:
+        return frozenset()
+    names = _entries(known)
+    if len(names) > MOST_KNOWN or not all(type(name) is str and _PATTERN.fullmatch(name) for name in names):
+        raise WireError(
+            "known_patterns names sparsity patterns by their SHA-256.",
+            argument="known_patterns",
+            expected=f"at most {MOST_KNOWN} names of 64 hex digits, lower case",
+            got=f"{len(names)} entries",
+        )
+    return frozenset(names)
+
+
 def _check_form(key: str, value: Any) -> None:
     expected: str | None = None
     if key in _TEXTS and type(value) is not str:
@@ -385,7 +418,9 @@ async def _linear(exchange: Exchange) -> None:
             got=", ".join(unknown)[:200] or "nothing",
         )
     if exchange.in_blocks and operation == "dense":
-        await exchange.stream(exchange.service.linear_blocks(exchange.parameter("id"), exchange.owner))
+        await exchange.stream(
+            exchange.service.linear_blocks(exchange.parameter("id"), exchange.owner, deadline)
+        )
         return
     payload = None
     if wanted is not None:
