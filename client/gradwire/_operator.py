@@ -18,12 +18,13 @@ from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 
 from gradwire import kinds
-from gradwire._errors import ArgumentError, GradwireError, MapFailed, PrecisionWarning
+from gradwire._errors import ArgumentError, DenseFallbackWarning, GradwireError, MapFailed, PrecisionWarning
 from gradwire._linear import Handle, Jacobian, LinearOperator
 from gradwire._resident import ResidentArray
 from gradwire._signature import Signature, static_value
 from gradwire._space import Space
 from gradwire._transforms import Transform, checked_argnums, is_position, operations_after
+from gradwire._sparse import Csr, scipy_sparse
 from gradwire._trees import Tree, is_inexact, is_number, leaves, normalized, tree_map
 from gradwire.wire import ArraySpec, Bare
 

@@ -27,6 +27,7 @@ from weakref import WeakValueDictionary
 from . import _errors as errors
 from . import wire
 from ._repeats import Repeats
+from ._sparse import Patterns
 
 if TYPE_CHECKING:
     from ._operator import Options
@@ -163,6 +164,7 @@ class Session:
         self.features: frozenset[str] | None = None
         self.warned: set[str] = set()
         self.repeats = Repeats()
+        self.patterns = Patterns()
         self._seen = threading.local()
 
     def __repr__(self) -> str:

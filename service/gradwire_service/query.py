@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gradwire._errors import ArgumentError, DTypeError, NotDifferentiable
+from gradwire._errors import ArgumentError, DTypeError
 from gradwire._operator import Call
 from gradwire._signature import Parameter, static_value
 from gradwire._transforms import Transform
@@ -73,13 +73,13 @@ def ask(
         raise ArgumentError(
             "There is no such operation.", map=name, expected=", ".join(OPERATIONS), got=call.operation[:64]
         )
-    if call.sparse:
-        raise NotDifferentiable(
-            "Sparse Jacobians and Hessians are not served yet; ask without sparse.",
+    if call.sparse and (call.operation not in ("jacobian", "hessian") or call.has_aux):
+        raise ArgumentError(
+            "Only a Jacobian and a Hessian can be sparse, and come without aux.",
             map=name,
             argument="sparse",
-            expected="sparse=False",
-            got="sparse=True",
+            expected="jacobian or hessian, without has_aux",
+            got=f"{call.operation} with has_aux" if call.has_aux else call.operation,
         )
     signature.bind(call.args, call.kwargs, map=name)
     paired = {

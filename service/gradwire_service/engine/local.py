@@ -19,7 +19,9 @@ from gradwire_service.declaration import Declaration
 from gradwire_service.engine.compiled import function_of
 from gradwire_service.engine.execution import LINEAR, Engine, Linearization, on_host
 from gradwire_service.policy import Policy, Precision
+from gradwire_service.engine.devices import Device
 from gradwire_service.query import Asked, ask
+from gradwire_service.engine.sparse import SparseQueries
 
 
 @lru_cache(maxsize=1)
@@ -30,6 +32,12 @@ def engine() -> Engine:
 
 def answer(
     declaration: Declaration,
+@lru_cache(maxsize=1)
+def sparse_queries() -> SparseQueries:
+    """What is known of the sparse queries of local maps."""
+    return SparseQueries(engine())
+
+
     call: Call,
     transforms: tuple[Transform, ...],
     options: Options,
@@ -50,6 +58,14 @@ def answer(
             )
         return _inlined(ask(declaration, call, transforms, policy=Policy(), owner="local"))
     asked = ask(declaration, call, transforms, policy=policy, owner="local")
+        if call.sparse:
+            raise NotDifferentiable(
+                "A sparse matrix is a SciPy array, which JAX cannot trace: call it outside of jit, grad, vmap.",
+                map=declaration.name,
+                argument="sparse",
+                expected="concrete arrays",
+                got="a JAX tracer",
+            )
     precision = asked.query.precision
     if precision.lossy:
         warn(call, precision.computed_in, declaration.warned)
@@ -64,6 +80,8 @@ def answer(
     engine().check_promises(asked, device)
     compiled = engine().compile(asked, device)
     fields = engine().run(asked, compiled, device)
+    if call.sparse:
+        return _sparse(asked, device)
     if keeps:
         kept = engine().linearization(asked, compiled, device, fields)
         fields["linearization"] = LocalHandle(kept)
@@ -72,6 +90,35 @@ def answer(
 
 def _owned(asked: Asked) -> Asked:
     copied = jax.tree_util.tree_map(
+def _sparse(asked: Asked, device: Device) -> Answer:
+    plan = sparse_queries().plan(asked, device)
+    computation = sparse_queries().begin(plan, asked, device)
+    for part in computation.parts:
+        part()
+    fields = {asked.query.operation: computation.finish(), "meta": {"dense_fallback": plan.fallback}}
+    return lambda name: fields[name]
+
+
+def report(
+    declaration: Declaration, call: Call, transforms: tuple[Transform, ...], options: Options
+) -> CostReport | Explanation:
+    """What a local map says of itself."""
+    policy, why = declaration.precision or Policy(), "the map's" if declaration.precision else "the default"
+    if options.precision is not None:
+        policy, why = Policy.parse(options.precision), "asked for"
+
+    def admit(asked: Call) -> Asked:
+        return ask(declaration, asked, transforms, policy=policy, owner="local")
+
+    wanted = options.device or declaration.device
+    device = engine().devices.choose(wanted)
+    call = replace(call, argnums=call.argnums or declaration.default_argnums(call.args))
+    if call.operation == "cost":
+        return cost(engine(), declaration, call, admit, device)
+    reasons = {"device": "asked for" if wanted else "the least busy", "precision": f"{why}: {policy}"}
+    return explain(engine(), declaration, call, admit, device, reasons)
+
+
         lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf, asked.inputs
     )
     return replace(asked, inputs=copied)

@@ -42,6 +42,7 @@ from gradwire_service.engine.residents import Residents
 from gradwire_service.map import Map
 from gradwire_service.policy import BITS, INPUT, Policy
 from gradwire_service.query import Asked, ask
+from gradwire_service.engine.sparse import SparseQueries
 from gradwire_service.settings import Settings
 
 T = TypeVar("T")
@@ -127,7 +128,8 @@ class Service:
         )
         self.residents = Residents(most_bytes=settings.resident_bytes)
         self._compiler = ThreadPoolExecutor(settings.compile_threads, thread_name_prefix="gradwire-compile")
-        self._compiling: dict[Hashable, asyncio.Future[Compiled]] = {}
+        self._compiling: dict[Hashable, asyncio.Future[Any]] = {}
+        self.sparse_queries = SparseQueries(self.engine)
         self._begun: set[Hashable] = set()
         self._begun_lock = threading.Lock()
         self._warming: asyncio.Task[None] | None = None
@@ -264,6 +266,8 @@ class Service:
         if holomorphic.promised(asked):
             await self._in_compiler(self.engine.check_promises, asked, device)
         outcome = Outcome({}, meta, {"compile": time.perf_counter() - started})
+        if request.call.sparse:
+            return await self._sparse(asked, device, meta)
 
         def compute() -> dict[str, Any]:
             begun = time.perf_counter()
@@ -296,6 +300,71 @@ class Service:
         First ``{jacobian: {type, shape}}``, then each ``{axis, start, block}``, then ``{meta}``.
 
         Everything that can be said against the request is said before the first of them.
+    async def _sparse(self, asked: Asked, device: Device, meta: dict[str, Any]) -> Outcome:
+        """A sparse Jacobian or Hessian, its parts one by one in the device's queue."""
+        started = time.perf_counter()
+        if holomorphic.promised(asked):
+            await self._in_compiler(self.engine.check_promises, asked, device)
+        key = self.sparse_queries.key(asked, device)
+        plan = self.sparse_queries.cached(key)
+        if plan is None:
+            plan = await self._once(key, lambda: self.sparse_queries.plan(asked, device))
+        if plan.fallback is not None:
+            meta["dense_fallback"] = plan.fallback
+        planned = time.perf_counter()
+        computation = self.sparse_queries.begin(plan, asked, device)
+        for part in computation.parts:
+            await device.perform(part)
+        fields = {asked.query.operation: await asyncio.to_thread(computation.finish)}
+        timing = {"compile": planned - started, "compute": time.perf_counter() - planned}
+        return Outcome(fields, meta, timing)
+
+    async def report(self, request: Request, deadline: float | None) -> Outcome:
+        """What a map says of itself (``check``, ``cost``, ``explain``), in the field ``report``."""
+        declaration = self.find(request.map)
+        return await self._within(deadline, declaration.name, self._report(declaration, request))
+
+    async def _report(self, declaration: Declaration, request: Request) -> Outcome:
+        call = request.call
+        if any(type(leaf) is Ref for leaf in leaves((call.args, call.kwargs))):
+            call = self._with_residents(call, request.owner)
+        call = replace(call, argnums=call.argnums or declaration.default_argnums(call.args))
+        device = self._place(declaration, request.device)
+
+        def admit(asked: Call) -> Asked:
+            return self._admit(declaration, replace(request, call=asked))
+
+        def reported() -> dict[str, Any]:
+            if call.operation == "check":
+                checked = self._hosted[declaration].using(device=device.name)
+                for transform in request.transforms:
+                    checked = checked._transformed(transform)
+                return check_map(checked, at=(call.args, call.kwargs)).fields()
+            if call.operation == "cost":
+                return cost(self.engine, declaration, call, admit, device).fields()
+            reasons = self._reasons(declaration, request)
+            return explain(self.engine, declaration, call, admit, device, reasons).fields()
+
+        asked = admit(replace(call, operation="evaluate", argnums=None))
+        meta = self._meta(asked, device)
+        return Outcome({"report": await self._in_compiler(reported)}, meta)
+
+    def _reasons(self, declaration: Declaration, request: Request) -> dict[str, str]:
+        """Why this device and this policy."""
+        device = "the least busy"
+        if request.device is not None:
+            device = "asked for"
+        elif declaration.device is not None:
+            device = "the map's"
+        elif self._settings.device is not None:
+            device = "the service's"
+        precision = f"the service's: {self._policy}"
+        if request.precision is not None:
+            precision = f"asked for: {Policy.parse(request.precision)}"
+        elif declaration.precision is not None:
+            precision = f"the map's: {declaration.precision}"
+        return {"device": device, "precision": precision}
+
         """
         declaration = self.find(request.map)
         within = self._clock(deadline, declaration.name)
@@ -459,16 +528,19 @@ class Service:
     async def _compiled(self, key: Hashable, make: Callable[[], Compiled]) -> Compiled:
         """The executable for ``key``; compiled apart from the device, once, whoever else waits for it."""
         found = self.engine.compiled.get(key)
-        if found is not None:
-            return found
+        return found if found is not None else await self._once(key, make)
+
+    async def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """``make()`` among the compiles, once, whoever else waits for ``key``."""
         making = self._compiling.get(key)
         if making is None:
             making = self._compiling[key] = asyncio.ensure_future(self._in_compiler(make))
             making.add_done_callback(lambda done: self._compiled_one(key, done))
         # A caller that gives up must not take the others' executable with it.
-        return await asyncio.shield(making)
+        made: T = await asyncio.shield(making)
+        return made
 
-    def _compiled_one(self, key: Hashable, done: asyncio.Future[Compiled]) -> None:
+    def _compiled_one(self, key: Hashable, done: asyncio.Future[Any]) -> None:
         del self._compiling[key]
         if not done.cancelled():
             done.exception()  # whoever waits has it too; nobody may wait any more
