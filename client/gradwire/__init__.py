@@ -51,6 +51,7 @@ from gradwire._jax_names import (
 from gradwire._linear import LinearOperator
 from gradwire._operator import Operator
 from gradwire._remote import RemoteMap
+from gradwire._reports import CheckReport, CostReport, Explanation
 from gradwire._resident import ResidentArray
 from gradwire._service import Service, connect
 from gradwire._signature import Parameter, Signature
@@ -65,9 +66,12 @@ __all__ = [
     "AnswerTooLarge",
     "ArgumentError",
     "ArraySpec",
+    "CheckReport",
+    "CostReport",
     "DTypeError",
     "DeadlineExceeded",
     "DenseFallbackWarning",
+    "Explanation",
     "GradwireError",
     "LinearOperator",
     "LinearizationLost",

@@ -20,11 +20,12 @@ import numpy as np
 from gradwire import kinds
 from gradwire._errors import ArgumentError, DenseFallbackWarning, GradwireError, MapFailed, PrecisionWarning
 from gradwire._linear import Handle, Jacobian, LinearOperator
+from gradwire._reports import REPORTS, CheckReport, CostReport, Explanation
 from gradwire._resident import ResidentArray
 from gradwire._signature import Signature, static_value
 from gradwire._space import Space
-from gradwire._transforms import Transform, checked_argnums, is_position, operations_after
 from gradwire._sparse import Csr, scipy_sparse
+from gradwire._transforms import Transform, checked_argnums, is_position, operations_after
 from gradwire._trees import Tree, is_inexact, is_number, leaves, normalized, tree_map
 from gradwire.wire import ArraySpec, Bare
 
@@ -34,6 +35,9 @@ Mode = Literal["auto", "fwd", "rev"]
 Answer = Callable[[str], Any]
 """What came back: ``answer("value")`` is that field, as a pytree of host (or device) arrays."""
 Like = tuple[kinds.Kind, Any]
+
+BY_SHAPE = ("eval_shape", "cost", "explain")
+"""What is asked by shapes and dtypes alone: arrays are not sent."""
 
 
 @runtime_checkable
@@ -95,6 +99,15 @@ class Operator(Protocol):
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the value; nothing is computed."""
+
+    def check(self, *args: Any, **kwargs: Any) -> CheckReport:
+        """Whether the derivatives are right at these arguments."""
+
+    def cost(self, *args: Any, **kwargs: Any) -> CostReport:
+        """What each operation takes, before anything runs."""
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Which device, precision, mode and block size would be used, and why."""
 
     def using(
         self,
@@ -429,6 +442,33 @@ class OperatorBase:
         call = self._call("eval_shape", args, kwargs)
         return self._perform(call, lambda answer: answer("shapes"))
 
+    # What it says of itself.
+
+    def check(self, *args: Any, **kwargs: Any) -> CheckReport:
+        """Whether its derivatives are right at these arguments: Taylor, adjoint and agreement tests.
+
+        They run where the map is. The report prints as a table; ``report.ok`` is the verdict.
+        """
+        report: CheckReport = self._report("check", args, kwargs)
+        return report
+
+    def cost(self, *args: Any, **kwargs: Any) -> CostReport:
+        """What each operation takes at arguments of these shapes (arrays, or `ArraySpec`).
+
+        Floating operations, bytes and memory, as the compiler knows them before anything runs.
+        """
+        report: CostReport = self._report("cost", args, kwargs)
+        return report
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Which device, precision, mode and block size these shapes would get, and why."""
+        report: Explanation = self._report("explain", args, kwargs)
+        return report
+
+    def _report(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        call = self._call(name, args, kwargs)
+        return self._perform(call, lambda answer: REPORTS[name].from_fields(answer("report")))
+
     # From what a caller wrote to a call.
 
     def _primals(self, primals: Any, argnums: Argnums | None) -> tuple[tuple[Any, ...], bool]:
@@ -455,10 +495,10 @@ class OperatorBase:
                 return static_value(value, argument=parameter.name, map=self.name)
             tree = normalized(value, argument=parameter.name)
             found = list(leaves(tree))
-            if operation != "eval_shape" and any(kinds.is_dask(leaf) for leaf in found):
+            if operation not in BY_SHAPE and any(kinds.is_dask(leaf) for leaf in found):
                 raise kinds.no_derivative(operation)
             arrays.extend(found)
-            as_leaf = spec_of if operation == "eval_shape" else self._import_leaf
+            as_leaf = spec_of if operation in BY_SHAPE else self._import_leaf
             return tree_map(lambda leaf: as_leaf(leaf, parameter.name), tree)
 
         try:
@@ -473,7 +513,7 @@ class OperatorBase:
         arrays.extend(leaves(vectors))
         deciding = (leaf._like if isinstance(leaf, ResidentArray) else leaf for leaf in arrays)
         like = kinds.leading(deciding)
-        if operation in ("evaluate", "eval_shape"):
+        if operation in ("evaluate", "eval_shape", *REPORTS):
             return Call(operation, bound_args, bound_kwargs, like=like)
         wanted: int | tuple[int, ...] | None = None
         if argnums is not None or default is not None:

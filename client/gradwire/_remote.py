@@ -15,6 +15,7 @@ from gradwire._errors import LinearizationLost, NotDifferentiable, OutOfMemory
 from gradwire._linear import Handle
 from gradwire._operator import Answer, Call, OperatorBase, T, import_leaf
 from gradwire._repeats import SMALLEST
+from gradwire._reports import REPORTS
 from gradwire._resident import ResidentArray
 from gradwire._session import path_of
 from gradwire._signature import Signature
@@ -80,6 +81,8 @@ class RemoteMap(OperatorBase):
         if meta.get("lossy"):
             self._warn_of_precision(call, str(meta.get("computed_in")), self._service.session.warned)
         plain = {"linearization": message.fields.get("linearization"), "meta": meta}
+        if call.operation in REPORTS:
+            plain["report"] = message.fields["report"]
 
         def field(name: str) -> Any:
             if name in plain:

@@ -14,17 +14,17 @@ Everything is computed at 64 bits where the map lets it be.
 from __future__ import annotations
 
 import argparse
-import textwrap
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from gradwire._errors import ArgumentError, GradwireError, NotDifferentiable
+from gradwire._reports import CheckReport, Finding, Outcome, check_table
 from gradwire._trees import Tree, is_inexact, is_number, leaves, tree_map
 from gradwire_service.map import Map
 from gradwire_service.sample import arguments_for
@@ -49,88 +49,36 @@ LARGEST = 10**6
 """Elements of a dense derivative, beyond which it is not formed."""
 
 Vector = np.ndarray
-Outcome = Literal["ok", "FAILED", "skipped"]
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One derivative in one argument, tested in one way.
-
-    Attributes:
-        derivative: the operation: jvp, vjp, grad, ….
-        argument: the name of the argument it is taken in.
-        test: Taylor, adjoint or agreement.
-        outcome: ok, FAILED or skipped.
-        figure: what was measured.
-        why: the reason of a failure or of a skip.
-    """
-
-    derivative: str
-    argument: str
-    test: str
-    outcome: Outcome
-    figure: str = ""
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What `check_map` found.
-
-    Attributes:
-        map: the map's name.
-        findings: one for each derivative and argument.
-        unchecked: why the map could not be checked at all, or None.
-        failed: why the map could not even be evaluated where it should be, or None.
-    """
-
-    map: str
-    findings: tuple[Finding, ...] = ()
-    unchecked: str | None = None
-    failed: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing failed; a map that could not be checked has not failed."""
-        return self.failed is None and all(finding.outcome != "FAILED" for finding in self.findings)
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """The report's lines of a table: map, derivative, test, figure, outcome, why."""
-        if self.unchecked is not None or self.failed is not None:
-            word = "skipped" if self.failed is None else "FAILED"
-            return [(self.map, "", "", "", word, self.failed or self.unchecked or "")]
-        return [
-            (self.map, f"{f.derivative} {f.argument}", f.test, f.figure, f.outcome, f.why)
-            for f in self.findings
-        ]
-
-    def __str__(self) -> str:
-        return table(self.rows())
-
-
-def check_map(map: Map, *, seed: int = 0) -> Report:
+def check_map(
+    map: Map, *, at: tuple[tuple[Any, ...], dict[str, Any]] | None = None, seed: int = 0
+) -> CheckReport:
     """Test every derivative that ``map`` says it has, at its example or at made-up arguments.
 
     Args:
         map: the map. Its example's arguments are used as they are; without an example,
             arguments are made up from its declared signature.
+        at: positional and keyword arguments to test at, instead of the example.
         seed: of the random directions and made-up arguments.
     """
     rng = np.random.default_rng([seed, zlib.crc32(map.name.encode())])
     example = map._declaration.example
     exact = map.using(precision="float64")
-    if example is not None:
+    if at is None and example is not None:
+        at = (example, {})
+    if at is not None:
         try:
-            point = _at(exact, example, {}, rng)
+            point = _at(exact, *at, rng)
         except Exception as error:
-            return Report(map.name, failed=f"its example: {_told(error)}")
+            return CheckReport(map.name, failed=f"at these arguments: {_told(error)}")
     else:
         why = ""
         for positive in (False, True):
             try:
                 args, kwargs = arguments_for(map.signature, rng, positive=positive)
             except ArgumentError as error:
-                return Report(map.name, unchecked=str(error))
+                return CheckReport(map.name, unchecked=str(error))
             try:
                 point = _at(exact, args, kwargs, rng)
             except Exception as error:
@@ -140,13 +88,15 @@ def check_map(map: Map, *, seed: int = 0) -> Report:
                 break
             why = "its value is not finite"
         else:
-            return Report(map.name, unchecked=f"made-up arguments do not suit it, give it example=: {why}")
+            return CheckReport(
+                map.name, unchecked=f"made-up arguments do not suit it, give it example=: {why}"
+            )
     if not point.finite:
-        return Report(map.name, failed="its value at its example is not finite")
+        return CheckReport(map.name, failed="its value at these arguments is not finite")
     try:
         positions = map.signature.differentiated(None, point.args, map=map.name)
     except NotDifferentiable:
-        return Report(map.name, unchecked="it has no floating or complex argument")
+        return CheckReport(map.name, unchecked="it has no floating or complex argument")
     operations = map.operations
     findings = []
     for position in positions:
@@ -156,7 +106,7 @@ def check_map(map: Map, *, seed: int = 0) -> Report:
             # One that it does not say it has is tried too: a rule that raises looks as if it were not there.
             if derivative in operations or finding.outcome == "FAILED":
                 findings.append(finding)
-    return Report(map.name, tuple(findings))
+    return CheckReport(map.name, tuple(findings))
 
 
 @dataclass(frozen=True)
@@ -498,16 +448,6 @@ def _moved(tree: Tree, direction: Tree, h: float) -> Tree:
     return np.asarray(tree + h * direction).astype(tree.dtype)
 
 
-def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows as a table for people; the reason, which comes last, is cut where it is long."""
-    shown = [(*row[:-1], textwrap.shorten(row[-1], 100, placeholder=" …")) for row in rows]
-    rows = [("map", "derivative", "test", "figure", "outcome", "why"), *shown]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
-
-
 def command(argv: Sequence[str]) -> int:
     """``gradwire check FILE… [--strict] [--seed N]``: 0 where nothing failed, else 1."""
     from gradwire_service.serve import load_maps
@@ -521,7 +461,7 @@ def command(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of random directions and arguments (default 0)")
     options = parser.parse_args(argv)
     reports = [check_map(map, seed=options.seed) for map in load_maps(options.sources)]
-    print(table([row for report in reports for row in report.rows()]))
+    print(check_table([row for report in reports for row in report.rows()]))
     failed = [report.map for report in reports if not report.ok]
     unchecked = [report.map for report in reports if report.unchecked is not None]
     print()

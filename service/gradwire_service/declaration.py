@@ -14,7 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from gradwire._errors import ArgumentError, GradwireError, MapFailed
+from gradwire._errors import ArgumentError, GradwireError, MapFailed, NotDifferentiable
 from gradwire._signature import Signature
 from gradwire._trees import Tree, tree_map
 from gradwire_service.byhand import Given, Hand, operations
@@ -62,6 +62,13 @@ class Declaration:
     @cached_property
     def declared(self) -> inspect.Signature:
         return inspect.signature(self.fun)
+
+    def default_argnums(self, args: tuple[Tree, ...]) -> tuple[int, ...] | None:
+        """The positions that are differentiated where nobody says which; None where there are none."""
+        try:
+            return self.signature.differentiated(None, args, map=self.name)
+        except NotDifferentiable:
+            return None
 
     def given(self, statics: Mapping[int | str, Any]) -> Given:
         """The function of a map with derivatives by hand."""

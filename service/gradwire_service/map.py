@@ -12,9 +12,11 @@ from gradwire import kinds
 from gradwire._errors import ArgumentError
 from gradwire._linear import Handle
 from gradwire._operator import Answer, Call, OperatorBase, Options, T, import_leaf
+from gradwire._reports import REPORTS, Report
 from gradwire_service import capabilities, operators
 from gradwire_service.byhand import ARRAYS, Hand
 from gradwire_service.declaration import Declaration, name_of, version_of
+from gradwire_service.engine import local
 from gradwire_service.engine.local import answer, export
 from gradwire_service.policy import Policy
 from gradwire_service.signature import annotations_of, array_annotation, signature_of
@@ -100,7 +102,17 @@ class Map(OperatorBase):
         )
 
     def _perform(self, call: Call, read: Callable[[Answer], T]) -> T:
+        if call.operation in REPORTS:
+            fields = self._reported(call).fields()
+            return read(lambda name: fields)
         return read(answer(self._declaration, call, self._transforms, self._options, self._warn_of_precision))
+
+    def _reported(self, call: Call) -> Report:
+        if call.operation == "check":
+            from gradwire_service.check import check_map  # which checks Maps, and so comes after them
+
+            return check_map(self, at=(call.args, call.kwargs))
+        return local.report(self._declaration, call, self._transforms, self._options)
 
     def _handle(self, call: Call, answer: Answer) -> Handle:
         handle: Handle = answer("linearization")

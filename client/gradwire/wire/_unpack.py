@@ -14,10 +14,8 @@ import numpy as np
 
 from gradwire._errors import WireError
 from gradwire.wire._dtypes import shown
+from gradwire.wire._short import LONG, SHORT, short_fields
 from gradwire.wire._values import Limits
-
-_LONG = 64
-"""From this length on a list of equally wide numbers is read as one array."""
 
 _NUMBER = {
     0xCA: Struct(">f"),
@@ -61,7 +59,7 @@ _ROW = {
 def unpack(body: bytes | bytearray | memoryview, limits: Limits) -> tuple[dict[str, Any], str]:
     """The map that a whole body is, and the style of its keys, ``"str"`` or ``"bin"``.
 
-    Binaries are memoryviews of the body. Lists of at least 64 numbers of one
+    Binaries are memoryviews of the body (of copies, where it is short). Lists of at least 64 numbers of one
     width are 1-d arrays, float64 or int64.
 
     Raises:
@@ -72,6 +70,10 @@ def unpack(body: bytes | bytearray | memoryview, limits: Limits) -> tuple[dict[s
         raise WireError(
             "the message is too large", kind="too-large", expected=f"at most {limits.body_bytes} bytes"
         )
+    if len(view) <= min(SHORT, limits.objects):
+        short = short_fields(view, limits.depth)
+        if short is not None:
+            return short, "str"
     reader = _Reader(body if type(body) in (bytes, bytearray) else view, view, limits)
     try:
         fields = reader.value(limits.depth)
@@ -170,7 +172,7 @@ class _Reader:
             )
 
     def array(self, length: int, depth: int) -> Any:
-        if length >= _LONG:
+        if length >= LONG:
             numbers = self.numbers(length)
             if numbers is not None:
                 return numbers

@@ -123,13 +123,18 @@ def plan(engine: Engine, kept: Linearization, *, holomorphic: bool, mode: str = 
     raise AssertionError("the last axis either works or raises")
 
 
+def block_size(total: int, row_bytes: int) -> int:
+    """How many of ``total`` rows (or columns) of that many bytes go into a block."""
+    return max(1, min(ROWS, total, BLOCK_BYTES // max(1, row_bytes)))
+
+
 def _planned(
     engine: Engine, kept: Linearization, axis: str, sizes: dict[str, int], shape: tuple[int, ...], dtype: Any
 ) -> Blocks:
     query = kept.asked.query
     total = sizes[axis]
     across = sizes["columns" if axis == "rows" else "rows"]
-    size = max(1, min(ROWS, total, BLOCK_BYTES // max(1, across * dtype.itemsize)))
+    size = block_size(total, across * dtype.itemsize)
     function = FUNCTIONS[axis]
 
     def of(linear: Any, primals: Any, start: Any) -> Any:

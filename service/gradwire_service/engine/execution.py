@@ -87,14 +87,18 @@ class Engine:
                 expected=", ".join(asked.declaration.hand_operations),
                 got="eval_shape",
             )
-        specs = specs_of(asked.inputs, asked.query.precision)
-        lowered = traced(function_of(asked), (specs,), asked.query.precision, asked.query.map)
+        lowered = self.trace(asked)
         precision = asked.query.precision
 
         def described(leaf: Any) -> ArraySpec:
             return ArraySpec(tuple(leaf.shape), answered(np.dtype(leaf.dtype), precision))
 
         return tree_map(described, lowered.out_info["value"])
+
+    def trace(self, asked: Asked) -> Any:
+        """Trace ``asked``, as far as to know that it can be answered."""
+        specs = specs_of(asked.inputs, asked.query.precision)
+        return traced(function_of(asked), (specs,), asked.query.precision, asked.query.map)
 
     def cached(self, asked: Asked, device: Device) -> Compiled | None:
         """The executable for ``asked``, if there is one. Never blocks."""

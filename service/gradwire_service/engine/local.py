@@ -13,15 +13,17 @@ import numpy as np
 from gradwire import kinds
 from gradwire._errors import NotDifferentiable
 from gradwire._operator import Answer, Call, Options, import_leaf
+from gradwire._reports import CostReport, Explanation
 from gradwire._transforms import Transform
 from gradwire._trees import Tree, leaves
 from gradwire_service.declaration import Declaration
+from gradwire_service.diagnostics import cost, explain
 from gradwire_service.engine.compiled import function_of
-from gradwire_service.engine.execution import LINEAR, Engine, Linearization, on_host
-from gradwire_service.policy import Policy, Precision
 from gradwire_service.engine.devices import Device
-from gradwire_service.query import Asked, ask
+from gradwire_service.engine.execution import LINEAR, Engine, Linearization, on_host
 from gradwire_service.engine.sparse import SparseQueries
+from gradwire_service.policy import Policy, Precision
+from gradwire_service.query import Asked, ask
 
 
 @lru_cache(maxsize=1)
@@ -30,14 +32,14 @@ def engine() -> Engine:
     return Engine(compiled_queries=4096)
 
 
-def answer(
-    declaration: Declaration,
 @lru_cache(maxsize=1)
 def sparse_queries() -> SparseQueries:
     """What is known of the sparse queries of local maps."""
     return SparseQueries(engine())
 
 
+def answer(
+    declaration: Declaration,
     call: Call,
     transforms: tuple[Transform, ...],
     options: Options,
@@ -56,8 +58,6 @@ def sparse_queries() -> SparseQueries:
                 expected="concrete arrays",
                 got="a JAX tracer",
             )
-        return _inlined(ask(declaration, call, transforms, policy=Policy(), owner="local"))
-    asked = ask(declaration, call, transforms, policy=policy, owner="local")
         if call.sparse:
             raise NotDifferentiable(
                 "A sparse matrix is a SciPy array, which JAX cannot trace: call it outside of jit, grad, vmap.",
@@ -66,6 +66,8 @@ def sparse_queries() -> SparseQueries:
                 expected="concrete arrays",
                 got="a JAX tracer",
             )
+        return _inlined(ask(declaration, call, transforms, policy=Policy(), owner="local"))
+    asked = ask(declaration, call, transforms, policy=policy, owner="local")
     precision = asked.query.precision
     if precision.lossy:
         warn(call, precision.computed_in, declaration.warned)
@@ -78,18 +80,16 @@ def sparse_queries() -> SparseQueries:
         asked = _owned(asked)
     device = engine().devices.choose(options.device or declaration.device)
     engine().check_promises(asked, device)
-    compiled = engine().compile(asked, device)
-    fields = engine().run(asked, compiled, device)
     if call.sparse:
         return _sparse(asked, device)
+    compiled = engine().compile(asked, device)
+    fields = engine().run(asked, compiled, device)
     if keeps:
         kept = engine().linearization(asked, compiled, device, fields)
         fields["linearization"] = LocalHandle(kept)
     return lambda name: fields[name] if name == "linearization" else _delivered(fields[name], precision)
 
 
-def _owned(asked: Asked) -> Asked:
-    copied = jax.tree_util.tree_map(
 def _sparse(asked: Asked, device: Device) -> Answer:
     plan = sparse_queries().plan(asked, device)
     computation = sparse_queries().begin(plan, asked, device)
@@ -119,6 +119,8 @@ def report(
     return explain(engine(), declaration, call, admit, device, reasons)
 
 
+def _owned(asked: Asked) -> Asked:
+    copied = jax.tree_util.tree_map(
         lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf, asked.inputs
     )
     return replace(asked, inputs=copied)

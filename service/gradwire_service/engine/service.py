@@ -24,12 +24,15 @@ from gradwire._errors import (
     Overloaded,
 )
 from gradwire._operator import Call
+from gradwire._reports import REPORTS
 from gradwire._transforms import Transform
 from gradwire._trees import Tree as Pytree
 from gradwire._trees import is_number, leaves
 from gradwire.wire import Ref, Tree
 from gradwire_service import capabilities
+from gradwire_service.check import check_map
 from gradwire_service.declaration import Declaration
+from gradwire_service.diagnostics import cost, explain
 from gradwire_service.differentiation import OPERATIONS
 from gradwire_service.engine import holomorphic
 from gradwire_service.engine.blocks import Blocks, plan
@@ -39,10 +42,10 @@ from gradwire_service.engine.devices import Device, Devices
 from gradwire_service.engine.execution import LINEAR, Engine, Linearization, on_host
 from gradwire_service.engine.linearizations import Linearizations
 from gradwire_service.engine.residents import Residents
+from gradwire_service.engine.sparse import SparseQueries
 from gradwire_service.map import Map
 from gradwire_service.policy import BITS, INPUT, Policy
 from gradwire_service.query import Asked, ask
-from gradwire_service.engine.sparse import SparseQueries
 from gradwire_service.settings import Settings
 
 T = TypeVar("T")
@@ -92,10 +95,12 @@ class Service:
 
     operations = tuple(OPERATIONS)
     linear_operations = tuple(LINEAR)
+    reports = tuple(REPORTS)
 
     def __init__(self, maps: Iterable[Map], settings: Settings) -> None:
         self._settings = settings
         self._maps: dict[str, dict[str, Declaration]] = {}
+        self._hosted: dict[Declaration, Map] = {}
         for hosted in maps:
             declaration = hosted._declaration
             versions = self._maps.setdefault(declaration.name, {})
@@ -106,6 +111,7 @@ class Service:
                     map=declaration.name,
                 )
             versions[declaration.version] = declaration
+            self._hosted[declaration] = hosted
         self._policy = Policy.parse(settings.precision)
         for name in settings.allow_precision or ():
             if name not in BITS:
@@ -123,13 +129,13 @@ class Service:
             answer_bytes=settings.answer_bytes,
         )
         self.engine.devices.choose(settings.device)
+        self.sparse_queries = SparseQueries(self.engine)
         self.linearizations = Linearizations(
             ttl=settings.linearization_ttl, most_bytes=settings.linearization_bytes
         )
         self.residents = Residents(most_bytes=settings.resident_bytes)
         self._compiler = ThreadPoolExecutor(settings.compile_threads, thread_name_prefix="gradwire-compile")
         self._compiling: dict[Hashable, asyncio.Future[Any]] = {}
-        self.sparse_queries = SparseQueries(self.engine)
         self._begun: set[Hashable] = set()
         self._begun_lock = threading.Lock()
         self._warming: asyncio.Task[None] | None = None
@@ -260,14 +266,14 @@ class Service:
         meta = self._meta(asked, device)
         if request.call.operation == "eval_shape":
             return Outcome({"shapes": await self._in_compiler(self.engine.shapes, asked)}, meta)
+        if request.call.sparse:
+            return await self._sparse(asked, device, meta)
         started = time.perf_counter()
         key = compile_key(asked, device)
         compiled = await self._compiled(key, lambda: self.engine.compile(asked, device))
         if holomorphic.promised(asked):
             await self._in_compiler(self.engine.check_promises, asked, device)
         outcome = Outcome({}, meta, {"compile": time.perf_counter() - started})
-        if request.call.sparse:
-            return await self._sparse(asked, device, meta)
 
         def compute() -> dict[str, Any]:
             begun = time.perf_counter()
@@ -294,12 +300,6 @@ class Service:
         outcome.timing.setdefault("compute", time.perf_counter() - queued)
         return outcome
 
-    async def blocks(self, request: Request, deadline: float | None) -> AsyncIterator[dict[str, Any]]:
-        """A Jacobian in blocks, as they are computed.
-
-        First ``{jacobian: {type, shape}}``, then each ``{axis, start, block}``, then ``{meta}``.
-
-        Everything that can be said against the request is said before the first of them.
     async def _sparse(self, asked: Asked, device: Device, meta: dict[str, Any]) -> Outcome:
         """A sparse Jacobian or Hessian, its parts one by one in the device's queue."""
         started = time.perf_counter()
@@ -365,6 +365,12 @@ class Service:
             precision = f"the map's: {declaration.precision}"
         return {"device": device, "precision": precision}
 
+    async def blocks(self, request: Request, deadline: float | None) -> AsyncIterator[dict[str, Any]]:
+        """A Jacobian in blocks, as they are computed.
+
+        First ``{jacobian: {type, shape}}``, then each ``{axis, start, block}``, then ``{meta}``.
+
+        Everything that can be said against the request is said before the first of them.
         """
         declaration = self.find(request.map)
         within = self._clock(deadline, declaration.name)

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from gradwire import wire
 from gradwire._errors import ArgumentError, GradwireError, MapNotFound, WireError, to_problem
-from gradwire._operator import Call
+from gradwire._operator import BY_SHAPE, Call
 from gradwire._signature import Signature
 from gradwire._sparse import MOST_KNOWN, to_fields
 from gradwire._transforms import Transform, read_argnums
@@ -31,7 +31,7 @@ BLOCKS = "application/vnd.gradwire.blocks+msgpack"
 """The media type of a Jacobian in blocks."""
 
 FEATURES = (
-    *("linearizations", "arrays", "blocks", "transforms", "stacks", "has_aux"),
+    *("linearizations", "arrays", "blocks", "transforms", "stacks", "has_aux", "reports"),
     *(["sparse"] if sparse.available() else []),
 )
 """Optional parts of the protocol that this service has."""
@@ -183,7 +183,7 @@ class Exchange:
         self.timing.update(outcome.timing)
         trees = {
             name: value
-            if name == "linearization"
+            if name in ("linearization", "report")
             else _listed(name, value)
             if known is None
             else to_fields(value, known)
@@ -226,12 +226,13 @@ def _listed(name: str, value: Any) -> Any:
 async def _operation(exchange: Exchange) -> None:
     name, operation = exchange.parameter("name"), exchange.parameter("operation")
     declaration = exchange.service.find(name)
-    if operation not in exchange.service.operations:
+    offered = (*exchange.service.operations, *exchange.service.reports)
+    if operation not in offered:
         raise MapNotFound(
             "There is no such operation.",
             kind="route-not-found",
             map=declaration.name,
-            expected=", ".join(exchange.service.operations),
+            expected=", ".join(offered),
             got=repr(operation[:40]),
         )
     deadline = exchange.deadline
@@ -242,7 +243,10 @@ async def _operation(exchange: Exchange) -> None:
             await exchange.stream(exchange.service.blocks(request, deadline))
             return
         known = _known_patterns(message)
-        outcome = await exchange.service.answer(request, deadline)
+        if operation in exchange.service.reports:
+            outcome = await exchange.service.report(request, deadline)
+        else:
+            outcome = await exchange.service.answer(request, deadline)
     except GradwireError as error:
         error.map = error.map or declaration.name
         raise
@@ -269,7 +273,7 @@ def read_request(
     given = {key: value for key, value in fields.items() if value is not None}
     for key in given:
         _check_form(key, given[key])
-    specs = operation == "eval_shape"
+    specs = operation in BY_SHAPE
 
     def argument(parameter_name: str, static: bool, raw: Any) -> Any:
         try:
