@@ -33,8 +33,15 @@ lint: $(call installed,lint)
 	$(call environment,lint)/bin/ruff format --check .
 	$(call environment,lint)/bin/mypy client service examples benchmarks
 
-bench: $(call installed,test)
-	$(call environment,test)/bin/python -m benchmarks.bench
+# ONLY=small,large measures some of the bars; it then leaves the recorded results as they are.
+bench: $(call installed,test) $(call installed,bench-peers)
+	$(call environment,test)/bin/python -m benchmarks.bench "$(ONLY)" --peers-python $(call environment,bench-peers)/bin/python
+
+$(call installed,bench-peers): requirements/peers.txt
+	@echo "== environment $(@D): what the benchmarks compare with"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --requirement requirements/peers.txt
+	@touch $@
 
 # Resolves pyproject.toml's ranges anew and records the versions for this Python.
 lock:

@@ -52,7 +52,15 @@ def _program() -> Path:
 
 def evaluate(map: str, x: np.ndarray) -> bytes:
     """A whole request for the value of ``map`` at ``x``."""
-    path, fields = f"/v1/maps/{map}/evaluate", {"args": [wire.Tree(x)]}
+    return _post(f"/v1/maps/{map}/evaluate", {"args": [wire.Tree(x)]})
+
+
+def vjp(map: str, x: np.ndarray, w: np.ndarray) -> bytes:
+    """A whole request for its VJP there."""
+    return _post(f"/v1/maps/{map}/vjp", {"args": [wire.Tree(x)], "argnums": 0, "cotangent": wire.Tree(w)})
+
+
+def _post(path: str, fields: dict[str, object]) -> bytes:
     body = b"".join(bytes(memoryview(part).cast("B")) for part in wire.MSGPACK.encode(fields, "str"))
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/msgpack\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body

@@ -84,6 +84,8 @@ def plain(section: Section) -> str:
     lines += [f"    {figure.name:<44} {_figure(figure):>14}" for figure in section.figures]
     for bar in section.bars:
         lines.append(f"  {_met(bar):<12} {bar.what}: {_measured(bar)} ({_limit(bar)})")
+        if bar.value is None and bar.reason:
+            lines.append(f"               {bar.reason}")
     lines += [f"  {note}" for note in section.notes]
     return "\n".join(lines)
 
