@@ -54,7 +54,7 @@ class LinearOperator:
     def __init__(self, domain: Space, codomain: Space, like: Like, map: str) -> None:
         self._domain, self._codomain, self._like, self._map = domain, codomain, like, map
         self.shape = (codomain.size, domain.size)
-        self.dtype = np.result_type(*(spec.dtype for spec in [*domain.specs, *codomain.specs]))
+        self.dtype = np.result_type(*(domain.dtypes | codomain.dtypes or {np.dtype(float)}))
 
     def __repr__(self) -> str:
         return f"<LinearOperator {self.shape[0]}×{self.shape[1]}, {self.dtype}>"
@@ -147,13 +147,17 @@ class LinearOperator:
         kind, sample = kinds.leading([x])
         flat = np.asarray(kind.to_numpy(x) if sample is not None else x)
         column = not stacked and flat.ndim == 2 and flat.shape[1] == 1
-        trees = self._domain.unflatten(flat[:, 0] if column else flat, stacked=stacked, name="x")
 
         def read(answer: tuple[Tree, ...]) -> Any:
             made = np.ascontiguousarray(self._codomain.flatten(tree_map(np.asarray, answer), stacked=stacked))
             return kind.from_numpy(made[:, None] if column else made, sample)
 
-        return self._forward(trees, read)
+        try:
+            trees = self._domain.unflatten(flat[:, 0] if column else flat, stacked=stacked, name="x")
+            return self._forward(trees, read)
+        except GradwireError as error:
+            error.map = error.map or self._map
+            raise
 
     def to_scipy(self) -> Any:
         """A ``scipy.sparse.linalg.LinearOperator`` of this one."""

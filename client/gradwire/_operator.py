@@ -18,7 +18,14 @@ from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 
 from gradwire import kinds
-from gradwire._errors import ArgumentError, DenseFallbackWarning, GradwireError, MapFailed, PrecisionWarning
+from gradwire._errors import (
+    ArgumentError,
+    DenseFallbackWarning,
+    DTypeError,
+    GradwireError,
+    MapFailed,
+    PrecisionWarning,
+)
 from gradwire._linear import Handle, Jacobian, LinearOperator
 from gradwire._reports import REPORTS, CheckReport, CostReport, Explanation
 from gradwire._resident import ResidentArray
@@ -632,8 +639,15 @@ def import_leaf(leaf: Any, argument: str) -> Any:
 
     Raises:
         ArgumentError: neither an array nor a number.
-        DTypeError: an array of a dtype that is not carried.
+        DTypeError: an array of a dtype that is not carried, an integer beyond 64 bit.
     """
+    if type(leaf) is int and not -(2**63) <= leaf < 2**63:
+        raise DTypeError(
+            "An integer alone is an int64; give a larger one as an array of uint64.",
+            argument=argument,
+            expected="an integer that fits in int64",
+            got="a larger one",
+        )
     if is_number(leaf) or isinstance(leaf, Bare | ArraySpec | ResidentArray):
         return leaf
     kind = kinds.kind_of(leaf)

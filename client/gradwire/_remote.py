@@ -11,7 +11,7 @@ from urllib.parse import quote
 import numpy as np
 
 from gradwire import kinds, wire
-from gradwire._errors import LinearizationLost, NotDifferentiable, OutOfMemory
+from gradwire._errors import GradwireError, LinearizationLost, NotDifferentiable, OutOfMemory
 from gradwire._linear import Handle
 from gradwire._operator import Answer, Call, OperatorBase, T, import_leaf
 from gradwire._repeats import SMALLEST
@@ -195,7 +195,11 @@ class RemoteHandle:
 
     def _post(self, id: str, operation: str, fields: dict[str, Any]) -> wire.Message:
         path = f"/v1/linearizations/{quote(id, safe='')}/{operation}"
-        return self._map._service.request("POST", path, fields, options=self._map._options)
+        try:
+            return self._map._service.request("POST", path, fields, options=self._map._options)
+        except GradwireError as error:
+            error.map = error.map or self._map.name
+            raise
 
     def _remade(self, lost_id: str, lost: LinearizationLost) -> str:
         """A new linearization at the same point; one, however many threads found the old one lost."""

@@ -21,23 +21,32 @@ class Space:
     """The vectors an operator takes or gives: one tree of array specs for each argument (or the value).
 
     ``bare``: there is exactly one, and it is written without a tuple around it.
-    Leaves that have no derivative are None.
+    Leaves that have no derivative are None. ``dtypes`` are those of the arrays: a Python
+    number has none of its own, except that it may be complex.
     """
 
     like: tuple[Tree, ...]
     bare: bool
+    dtypes: frozenset[np.dtype[Any]]
 
     @classmethod
     def of(cls, trees: Sequence[Tree], *, bare: bool) -> Space:
+        dtypes: set[np.dtype[Any]] = set()
+
         def spec(leaf: Any) -> ArraySpec | None:
             if not is_differentiable(leaf, bare=True):
                 return None
             if is_number(leaf):
+                if type(leaf) is complex:
+                    dtypes.add(np.dtype(np.complex64))
                 return ArraySpec((), np.dtype(complex if type(leaf) is complex else float))
             dtype = np.dtype(leaf.dtype)
-            return ArraySpec(tuple(leaf.shape), dtype if dtype.kind != "i" else np.dtype(float))
+            made = ArraySpec(tuple(leaf.shape), dtype if dtype.kind != "i" else np.dtype(float))
+            dtypes.add(made.dtype)
+            return made
 
-        return cls(tuple(tree_map(spec, tree) for tree in trees), bare)
+        like = tuple(tree_map(spec, tree) for tree in trees)
+        return cls(like, bare, frozenset(dtypes))
 
     @property
     def specs(self) -> list[ArraySpec]:
@@ -100,7 +109,12 @@ class Space:
     def flatten(self, trees: Sequence[Tree], *, stacked: bool) -> np.ndarray:
         """The inverse of `unflatten`."""
         lead = 1 if stacked else 0
-        parts = [np.asarray(leaf).reshape(*np.shape(leaf)[:lead], -1) for leaf in leaves(tuple(trees))]
+
+        def flat_of(leaf: Any) -> np.ndarray:
+            shape = np.shape(leaf)
+            return np.asarray(leaf).reshape(*shape[:lead], math.prod(shape[lead:]))
+
+        parts = [flat_of(leaf) for leaf in leaves(tuple(trees))]
         flat = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
         return flat.T if stacked else flat
 
