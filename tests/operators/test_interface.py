@@ -30,7 +30,7 @@ MEMBERS = {
 ATTRIBUTES = {"name", "version", "signature", "operations"}
 
 LINEAR = {
-    "__matmul__": "(self, vector)",
+    "__matmul__": "(self, other)",
     "__rmatmul__": "(self, vector)",
     "jvp": "(self, tangents)",
     "vjp": "(self, cotangent)",
@@ -41,6 +41,9 @@ LINEAR = {
     "todense": "(self)",
     "to_scipy": "(self)",
     "close": "(self)",
+    "gram": "(self)",
+    "norm": "(self, *, rtol=0.001, most=100, seed=0)",
+    "dottest": "(self, *, rtol=None, seed=0)",
 }
 LINEAR_ATTRIBUTES = {"value", "shape", "dtype", "T", "H"}
 
