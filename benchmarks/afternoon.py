@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import jax
 import jax.numpy as jnp
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 import msgpack_numpy
 import numpy as np
 import uvicorn

@@ -1,4 +1,4 @@
-"""A bare ASGI echo: what uvicorn costs when nothing is decoded or computed. ``python -m benchmarks.echo PORT``"""
+"""A bare ASGI echo, ``python -m benchmarks.echo PORT``: uvicorn with nothing to decode or compute."""
 
 from __future__ import annotations
 

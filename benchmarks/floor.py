@@ -54,7 +54,7 @@ def receive(connection: socket.socket, into: memoryview) -> bool:
 def _serve(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     head = memoryview(bytearray(_HEAD.size))
-    buffer = memoryview(np.ones(_MOST, np.uint8)).cast("B")
+    buffer = np.ones(_MOST, np.uint8).data
     while receive(connection, head):
         coming, wanted = _HEAD.unpack(head)
         while coming:

@@ -66,7 +66,7 @@ def jacobian(url: str, service: int, n: int, floor_port: int) -> dict[str, float
             peaks = {name: max(found[name], peaks.get(name, 0.0)) for name in found}
             _check_jacobian(out, x)
             began = time.perf_counter()
-            floor.exchange(memoryview(x).cast("B"), memoryview(out).cast("B"))
+            floor.exchange(x.data.cast("B"), out.data.cast("B"))
             raw.append(time.perf_counter() - began)
     return {
         "ours": statistics.median(ours),

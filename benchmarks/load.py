@@ -78,7 +78,9 @@ def begun(
     with tempfile.NamedTemporaryFile(delete=False) as file:
         file.write(request)
     command: Sequence[object] = (_program(), port, connections, seconds, pause_ms, file.name)
-    return subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def ended(process: subprocess.Popen[str]) -> Load:

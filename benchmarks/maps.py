@@ -1,4 +1,4 @@
-"""The maps of the benchmarks. Each is cheap, so that the time is the service's own, or as slow as its bar needs."""
+"""The maps of the benchmarks: cheap, so that the time is the service's own, or as slow as a bar needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ SCANNED = 64
 
 def matrix(n: int) -> np.ndarray:
     """A fixed (n, n) matrix of norm about 1, float64."""
-    return np.random.default_rng(0).standard_normal((n, n)) / (2.0 * np.sqrt(n))
+    a: np.ndarray = np.random.default_rng(0).standard_normal((n, n)) / (2.0 * np.sqrt(n))
+    return a
 
 
 @Map
@@ -70,7 +71,8 @@ def neighbours(x: Float[Array, "n"]) -> Float[Array, "n"]:
 def slow(x: Float[Array, "n n"], steps: Int[Array, ""]) -> Float[Array, "n n"]:
     """As many matrix products as asked for."""
     a = jnp.asarray(matrix(x.shape[0]), x.dtype)
-    return jax.lax.fori_loop(0, steps, lambda _, c: jnp.tanh(a @ c), x)
+    made: Array = jax.lax.fori_loop(0, steps, lambda _, c: jnp.tanh(a @ c), x)
+    return made
 
 
 @Map

@@ -27,17 +27,23 @@ arrays to NumPy arrays over loopback, with the service's defaults.
 
 """
 
-_COMPETITORS = """\
+_COMPETITORS = {
+    "raw TCP, same bytes": "as many bytes there and back over a plain socket, into memory that is used "
+    "again and again",
+    "local jax.jit": "the computation alone, on 64-byte-aligned arrays, until the answer is in host memory",
+    "bare ASGI echo": "uvicorn answering a request with its own body, called with `http.client`",
+    "afternoon server": "`benchmarks/afternoon.py`: FastAPI, msgpack-numpy and jitted JAX on the event loop, "
+    "called with a kept-alive httpx client",
+    "Tesseract": "`tesseract-core[runtime]`, served without Docker by its own runtime, with uvloop and "
+    "httptools; arrays as JSON lists (default) or base64. It sends the cotangent alone",
+    "UM-Bridge": "`umbridge` without its size checks, over HTTP; it sends the cotangent alone. "
+    "Shared memory, which works on one machine only, stands beside it",
+}
+
+_TAIL = """\
 ## What it is compared with
 
-| competitor | what it is |
-| --- | --- |
-| raw TCP, same bytes | as many bytes there and back over a plain socket, into memory that is used again and again |
-| local jax.jit | the computation alone, on 64-byte-aligned arrays, until the answer is in host memory |
-| bare ASGI echo | uvicorn answering a request with its own body, called with `http.client` |
-| afternoon server | `benchmarks/afternoon.py`: FastAPI, msgpack-numpy and jitted JAX on the event loop, called with a kept-alive httpx client |
-| Tesseract | `tesseract-core[runtime]`, served without Docker by its own runtime with uvloop and httptools; arrays as JSON lists (default) or base64. It sends the cotangent alone |
-| UM-Bridge | `umbridge` without its size checks, over HTTP; it sends the cotangent alone. Shared memory works on one machine only |
+{competitors}
 
 ## On a GPU
 
@@ -59,13 +65,9 @@ def write(results: Results, path: Path = PAGE) -> None:
 def text(results: Results) -> str:
     """The page, in Markdown."""
     machine = _table(("", ""), results.machine.items())
-    bars = [(bar, section) for section in results.sections.values() for bar in section.bars]
-    table = _table(
-        ("what", "measured", "must be", "stretch", "met"),
-        ([bar.what, _measured(bar), _limit(bar), _number(bar.stretch, bar.unit), _met(bar)] for bar, _ in bars),
-    )
-    parts = [_HEAD.format(command=results.command, machine=machine, bars=table)]
-    missing = {bar.reason for bar, _ in bars if bar.value is None and bar.reason}
+    sections = results.sections.values()
+    parts = [_HEAD.format(command=results.command, machine=machine, bars=bars_table(sections))]
+    missing = {bar.reason for section in sections for bar in section.bars if bar.value is None and bar.reason}
     if missing:
         parts.append("Not measured: " + "; ".join(sorted(missing)) + ".\n\n")
     parts.append("## The figures behind them\n\n")
@@ -74,8 +76,21 @@ def text(results: Results) -> str:
         if section.figures:
             parts.append(_table(("", "median"), ((f.name, _figure(f)) for f in section.figures)) + "\n\n")
         parts += [f"{note}\n\n" for note in section.notes]
-    parts.append(_COMPETITORS.format(gpu=_NO_GPU.strip()))
+    competitors = _table(("competitor", "what it is"), _COMPETITORS.items())
+    parts.append(_TAIL.format(competitors=competitors, gpu=_NO_GPU.strip()))
     return "".join(parts)
+
+
+def bars_table(sections: Iterable[Section]) -> str:
+    """Every bar of ``sections``, in Markdown."""
+    return _table(
+        ("what", "measured", "must be", "stretch", "met"),
+        (
+            [bar.what, _measured(bar), _limit(bar), _number(bar.stretch, bar.unit), _met(bar)]
+            for section in sections
+            for bar in section.bars
+        ),
+    )
 
 
 def plain(section: Section) -> str:

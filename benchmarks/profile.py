@@ -52,7 +52,9 @@ def split(session: Session) -> dict[str, float]:
         "  the client's own part (call − the same from C)": call - through_c,
         "the same request from C": through_c,
         **told,
-        "  service: HTTP and the rest (from C − stages − bare uvicorn)": through_c - sum(told.values()) - uvicorn,
+        "  service: HTTP and the rest (from C − stages − bare uvicorn)": through_c
+        - sum(told.values())
+        - uvicorn,
         "  bare uvicorn echo from C": uvicorn,
         "GET /health/live from C": health,
     }

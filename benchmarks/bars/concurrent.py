@@ -59,6 +59,11 @@ def _measure(session: Session, section: Section, n: int, limit: float) -> None:
     what = f"{_CLIENTS} clients of a {n} × {n} product"
     section.bars += [
         Bar(f"{what}: throughput, joined against alone", rate["joined"] / rate["alone"], "at least", limit),
-        Bar(f"one client of a {n} × {n} product: latency, joined against alone", latency["joined"] / latency["alone"], "at most", _IDLE),
+        Bar(
+            f"one client of a {n} × {n} product: latency, joined against alone",
+            latency["joined"] / latency["alone"],
+            "at most",
+            _IDLE,
+        ),
     ]
     progress(f"n = {n}: {rate['joined']:.0f} joined, {rate['alone']:.0f} alone a second")

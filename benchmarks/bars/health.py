@@ -31,7 +31,9 @@ def health(session: Session) -> Section:
             _watch(session, section, name, busy)
         except RuntimeError as error:
             reason = str(error)[:200]
-            section.bars.append(Bar(f"health during {name}, p99", None, "at most", 50, unit="ms", reason=reason))
+            section.bars.append(
+                Bar(f"health during {name}, p99", None, "at most", 50, unit="ms", reason=reason)
+            )
     return section
 
 
@@ -108,4 +110,8 @@ def upload(server: Server) -> Iterator[None]:
         client.wait()
 
 
-BUSY: dict[str, Busy] = {"a long computation": computation, "a long compile": compile, "a 256 MiB upload": upload}
+BUSY: dict[str, Busy] = {
+    "a long computation": computation,
+    "a long compile": compile,
+    "a 256 MiB upload": upload,
+}

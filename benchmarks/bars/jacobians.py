@@ -27,8 +27,8 @@ def dense(session: Session) -> Section:
     n = maps.DENSE
     x = aligned(np.random.default_rng(0).standard_normal(n))
     remote = session.lab["dense"]
-    data = memoryview(np.ones(x.nbytes, np.uint8))
-    into = memoryview(np.ones(n * n * 8, np.uint8))
+    data = np.ones(x.nbytes, np.uint8).data
+    into = np.ones(n * n * 8, np.uint8).data
     floor = session.floor
     competitors = {
         OURS: timed(lambda: remote.jacobian(x)),
@@ -65,10 +65,14 @@ def huge(session: Session) -> Section:
     with servers.gradwire_service(device=session.device) as server:
         command = [sys.executable, "-m", "benchmarks.large_client", "jacobian", server.url, str(server.pid)]
         # One process does both, in turns; it has no JAX, and its memory is its own.
-        found = subprocess.run([*command, str(_HUGE), str(session.floor_server.port)], capture_output=True, text=True)
+        found = subprocess.run(
+            [*command, str(_HUGE), str(session.floor_server.port)], capture_output=True, text=True
+        )
     if found.returncode:
         reason = (found.stderr.strip().splitlines() or ["it failed"])[-1][:200]
-        return Section(title, [Bar(f"{what}, against raw TCP + local blocks", None, "at most", 1.1, reason=reason)])
+        return Section(
+            title, [Bar(f"{what}, against raw TCP + local blocks", None, "at most", 1.1, reason=reason)]
+        )
     told = json.loads(found.stdout)
     x = aligned(np.random.default_rng(0).standard_normal(_HUGE, np.float32))
     blocks = interleaved({"local blocks": timed(_local_blocks(x))}, 1.0, least=2)["local blocks"]
@@ -76,7 +80,12 @@ def huge(session: Session) -> Section:
     section = Section(
         title,
         [
-            Bar(f"{what}, against raw TCP + local blocks", told["ours"] / (told["floor"] + blocks), "at most", 1.1),
+            Bar(
+                f"{what}, against raw TCP + local blocks",
+                told["ours"] / (told["floor"] + blocks),
+                "at most",
+                1.1,
+            ),
             Bar(f"{what}, service above idle", told["service MiB"], "at most", 512, unit="MiB"),
             Bar(f"{what}, client beside out", told["client MiB"], "at most", 64, unit="MiB"),
         ],
@@ -94,7 +103,8 @@ def _local_blocks(x: np.ndarray) -> Callable[[], None]:
     def rows(x: jax.Array, start: jax.Array) -> jax.Array:
         _, pull = jax.vjp(maps.neighbours, x)
         basis = (jnp.arange(n) == start + jnp.arange(_ROWS)[:, None]).astype(x.dtype)
-        return jax.vmap(lambda row: pull(row)[0])(basis)
+        pulled: jax.Array = jax.vmap(lambda row: pull(row)[0])(basis)
+        return pulled
 
     def call() -> None:
         with jax.enable_x64(False):

@@ -32,10 +32,11 @@ def linearized(session: Session) -> Section:
         section.times(medians, prefix=f"{name}, n = {n}: ")
         if limit is None:
             section.notes.append(
-                f"64 steps of tanh(A c), n = {n}, whose derivative costs about what the map costs: {gain:.1f} × faster."
+                f"64 steps of tanh(A c), n = {n}, whose derivative costs about what the map costs: "
+                f"{gain:.1f} × faster."
             )
         else:
-            what = f"{_PRODUCTS} JVPs of 64 steps of c + 0.01 sin c, n = 10 000: times faster through a linearization"
+            what = f"{_PRODUCTS} JVPs of 64 steps of c + 0.01 sin c: times faster through a linearization"
             section.bars.append(Bar(what, gain, "at least", limit))
     return section
 
@@ -62,6 +63,11 @@ def stacked(session: Session) -> Section:
         together, apart = medians.values()
         section.times(medians)
         section.bars.append(
-            Bar(f"{_STACK} tangents in one request, n = {n}: times faster than one by one", apart / together, "at least", limit)
+            Bar(
+                f"{_STACK} tangents in one request, n = {n}: times faster than one by one",
+                apart / together,
+                "at least",
+                limit,
+            )
         )
     return section

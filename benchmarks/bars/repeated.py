@@ -29,7 +29,12 @@ def repeated(session: Session) -> Section:
                 section.figures.append(Figure("lab.put: bytes of a call", proxy.sent - before, "B"))
     section.figures += [Figure(f"bytes of call {i}", bytes_, "B") for i, bytes_ in enumerate(crossed, 1)]
     section.bars.append(
-        Bar("a repeated 8 MB argument, second call: part of its bytes that crosses", crossed[1] / x.nbytes, "at most", 0.001)
+        Bar(
+            "a repeated 8 MB argument, second call: part of its bytes that crosses",
+            crossed[1] / x.nbytes,
+            "at most",
+            0.001,
+        )
     )
     f = session.lab["wave"]
     fresh = x.copy()
@@ -38,7 +43,9 @@ def repeated(session: Session) -> Section:
         fresh[0] += 1e-6
         f(fresh)
 
-    section.times(interleaved({"a call with it": timed(lambda: f(x)), "a call with other numbers": timed(other)}, 3.0))
+    section.times(
+        interleaved({"a call with it": timed(lambda: f(x)), "a call with other numbers": timed(other)}, 3.0)
+    )
     return section
 
 

@@ -73,9 +73,7 @@ def _section(medians: dict[str, float], n: int, bars: list[Bar]) -> Section:
 
 def faster(session: Session, medians: dict[str, float], what: str, peer: str, times: float) -> Bar:
     value = medians[peer] / medians[BESIDE] if peer in medians else None
-    return Bar(
-        f"{what}, times faster than {peer}", value, "at least", times, reason=session.without_peers
-    )
+    return Bar(f"{what}, times faster than {peer}", value, "at least", times, reason=session.without_peers)
 
 
 def _medians(session: Session, n: int, seconds: float) -> dict[str, float]:
@@ -93,8 +91,8 @@ def _medians(session: Session, n: int, seconds: float) -> dict[str, float]:
         OURS: timed(lambda: remote.vjp(*fresh())),
         AFTERNOON: timed(lambda: afternoon_client.vjp(*fresh())),
     }
-    data = memoryview(np.ones(2 * x.nbytes + _HEAD_BYTES, np.uint8))
-    into = memoryview(np.ones_like(data, dtype=np.uint8))
+    data = np.ones(2 * x.nbytes + _HEAD_BYTES, np.uint8).data
+    into = np.ones(data.nbytes, np.uint8).data
     floor = session.floor
     competitors[FLOOR] = timed(lambda: floor.exchange(data, into))
     competitors[LOCAL] = timed(jitted(value_and_cotangent(lambda x: jnp.sin(x) * x), x, w))

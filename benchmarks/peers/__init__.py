@@ -35,7 +35,7 @@ class Peers:
     def __init__(self, python: str) -> None:
         self._python = python
         self._open = ExitStack()
-        self._log = self._open.enter_context(tempfile.TemporaryFile("w+"))
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the client)
         self._client: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -52,6 +52,7 @@ class Peers:
         assert self._client is not None and self._client.stdin is not None
         self._client.stdin.close()
         self._client.wait(10)
+        self._log.close()
         self._open.close()
 
     @cached_property
@@ -70,7 +71,7 @@ class Peers:
         return self._open.enter_context(servers.started(command, port, environment={"JAX_ENABLE_X64": "1"}))
 
     def call(self, peer: str, task: str, n: int) -> Timed:
-        """``task`` (``vjp`` or ``jacobian``) at size ``n``, asked of a ``peer`` of `client.CALLS`, timed there."""
+        """``task`` (``vjp`` or ``jacobian``) at size ``n``, asked of a peer of `client.CALLS` and timed there."""
         url = self.umbridge.url if peer.startswith("umbridge") else self.tesseract.url
 
         def calls(number: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""The wave map as an UM-Bridge model, without the checks that can be left out. Runs in the peers' environment."""
+"""The wave map as an UM-Bridge model without optional checks. Runs in the peers' environment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class Wave(umbridge.Model):  # type: ignore[misc]
     def supports_gradient(self) -> bool:
         return True
 
-    def gradient(self, out_wrt: int, in_wrt: int, parameters: Any, sens: Any, config: Any = {}) -> list[float]:
+    def gradient(
+        self, out_wrt: int, in_wrt: int, parameters: Any, sens: Any, config: Any = None
+    ) -> list[float]:
         found: list[float] = np.asarray(pull(np.asarray(parameters[0]), np.asarray(sens))).tolist()
         return found
 
