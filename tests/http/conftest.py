@@ -7,10 +7,12 @@ import json
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import uvicorn
 from starlette.routing import BaseRoute, Route
@@ -19,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from gradwire._errors import KINDS, GradwireError
 from gradwire_service.http.app import assemble
 from gradwire_service.http.receiver import receive_body
-from gradwire_service.http.responses import send_buffers
+from gradwire_service.http.responses import begin_stream, continue_stream, end_stream, send_buffers
 from gradwire_service.serve import listening, server
 from gradwire_service.settings import Settings
 
@@ -53,10 +55,15 @@ class Idle:
 
 
 class Echo:
-    """Answers a request with its body; ``?raise=<kind>`` with that error."""
+    """Answers a request with its body; ``?raise=<kind>`` with that error before it is read, ``?late`` after.
+
+    ``?stream`` answers in chunks, ``?memory`` with what is to be said of the body's memory.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.memory: weakref.ref[Any] | None = None
+        """Of the latest large body."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["query_string"].decode().partition("raise=")[2]
@@ -67,8 +74,18 @@ class Echo:
                 "It went wrong.", kind=kind, argument="x", expected="this", got="\ud800"
             )
         body = await receive_body(scope, receive, self.settings)
+        if isinstance(body, memoryview):
+            self.memory = weakref.ref(body.obj)
         if scope["query_string"] == b"late":
             raise GradwireError("Too late.")
+        if scope["query_string"] == b"stream":
+            await begin_stream(send, "application/octet-stream")
+            await continue_stream(send, [b"", memoryview(body), b"end"])
+            await end_stream(send)
+            return
+        if scope["query_string"] == b"memory":
+            array = np.frombuffer(body, np.uint8)
+            body = json.dumps([array.ctypes.data % 64, array.flags.writeable]).encode()
         await send_buffers(send, 200, "application/octet-stream", [memoryview(body)])
 
 
@@ -91,8 +108,9 @@ class Answer(NamedTuple):
 class Served:
     """A running service."""
 
-    def __init__(self, running: uvicorn.Server, address: tuple[str, int]) -> None:
+    def __init__(self, running: uvicorn.Server, address: tuple[str, int], echo: Echo) -> None:
         self._running = running
+        self.echo = echo
         self.address = address
         self.host = f"{address[0]}:{address[1]}"
         self.url = f"http://{self.host}"
@@ -159,7 +177,8 @@ def read_answer(connection: socket.socket, method: str = "GET") -> Answer:
 def serving(**options: Any) -> Iterator[Served]:
     """A service with these settings, on a free port, for the length of a block."""
     settings = Settings(port=0, **options)
-    routes: list[BaseRoute] = [Route("/v1/echo", Echo(settings), methods=["POST", "GET"])]
+    echo = Echo(settings)
+    routes: list[BaseRoute] = [Route("/v1/echo", echo, methods=["POST", "GET"])]
     app = assemble(Idle(), settings, routes)
     with listening(settings) as (listener, url):
         running = server(app, settings, url)
@@ -168,10 +187,16 @@ def serving(**options: Any) -> Iterator[Served]:
         try:
             while not running.started and thread.is_alive():
                 time.sleep(0.01)
-            yield Served(running, listener.getsockname()[:2])
+            yield Served(running, listener.getsockname()[:2], echo)
         finally:
             running.should_exit = True
             thread.join()
+
+
+@pytest.fixture(name="read_answer")
+def reading() -> Any:
+    """`read_answer`, for connections on which more is said than one request."""
+    return read_answer
 
 
 @pytest.fixture(scope="session")
@@ -190,6 +215,13 @@ def impatient() -> Iterator[Served]:
         yield served
 
 
+@pytest.fixture(scope="session")
+def roomy() -> Iterator[Served]:
+    """A service with the usual limits on sizes, but one: no memory holds what it takes."""
+    with serving(body_bytes=10**18) as served:
+        yield served
+
+
 @pytest.fixture
 def crowded() -> Iterator[Served]:
     """A service that holds two connections at most."""
@@ -202,6 +234,13 @@ def service(patient: Served) -> Iterator[Served]:
     """`patient`, which must be as healthy after the test as before."""
     yield patient
     assert patient.is_healthy()
+
+
+@pytest.fixture
+def large(roomy: Served) -> Iterator[Served]:
+    """`roomy`, which must be as healthy after the test as before."""
+    yield roomy
+    assert roomy.is_healthy()
 
 
 @pytest.fixture

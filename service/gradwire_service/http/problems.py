@@ -52,7 +52,8 @@ class Problems:
         except ClientDisconnected:
             return
         except GradwireError as error:
-            problem = error
+            # Its frames hold this one, and the request's arrays, until the garbage collector comes by.
+            problem = error.with_traceback(None)
         except HTTPException as error:
             problem = _of_router(error, scope)
             if error.status_code == 405:

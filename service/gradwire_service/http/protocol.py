@@ -2,13 +2,15 @@
 
 uvicorn takes request heads of any size at any speed, trailers without end, and reads on
 for ever after an early answer. `protocol_class` adds the bounds; a body's own (size,
-deadline, rate) are in `receiver`, where every server has them.
+deadline, rate) are in `receiver`, where every server has them. Large bodies go past its parser
+(`landing`), and answers past its joins (`cycle`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from asyncio.events import TimerHandle
+from contextlib import suppress
 from typing import ClassVar, cast
 
 import httptools
@@ -17,6 +19,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from gradwire._errors import DeadlineExceeded, GradwireError, Overloaded, WireError
 from gradwire_service.http import problems
 from gradwire_service.http.access import SECURITY, new_request_id
+from gradwire_service.http.cycle import Cycle
+from gradwire_service.http.landing import DIRECT, Landing
 from gradwire_service.settings import Settings
 
 PIPELINED = 32
@@ -48,6 +52,7 @@ class _GentleTransport:
 
     def __init__(self, protocol: GuardedProtocol) -> None:
         self.write = protocol.transport.write
+        self.writelines = protocol.transport.writelines
         self.is_closing = protocol.transport.is_closing
         self.close = protocol.close_gently
 
@@ -72,6 +77,8 @@ class GuardedProtocol(HttpToolsProtocol):
     silent = 0
     """Bytes fed to the parser since it last handed something on."""
     discarded = 0
+    landing: Landing | None = None
+    """Set while a large body comes."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -83,11 +90,12 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
         self._was_read()
+        self.landing = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self.closing:
-            self._discard(len(data))
+            self.discard(len(data))
             return
         self._unset_keepalive_if_required()
         self.silent += len(data)
@@ -104,6 +112,11 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._refuse(self._head_too_large("header_bytes", self.settings.header_bytes))
             elif self._is_idle() and self.head_timer is None and self.timeout_keep_alive_task is None:
                 self._expect_head()
+            if self.landing is not None:
+                # What is left of the body needs no parser, and what follows it a new one.
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                self.transport.set_protocol(self.landing)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -157,15 +170,21 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if not self.cycle.keep_alive:
             self.cycle.transport = cast(asyncio.Transport, _GentleTransport(self))
+        # uvicorn names its own class in the middle of all this; the task that runs it has not begun.
+        self.cycle.__class__ = Cycle
+        self._prepare_to_land(cast(Cycle, self.cycle))
 
     def on_body(self, body: bytes) -> None:
         self.silent = 0
-        if self.cycle.response_complete:
-            self._discard(len(body))
+        if self.landing is not None:
+            self.landing.add(body)
+        elif self.cycle.response_complete:
+            self.discard(len(body))
         else:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self.landing = None
         super().on_message_complete()
         if self.cycle.response_complete:
             # The rest of a body that was answered early: the connection is idle from here.
@@ -181,6 +200,31 @@ class GuardedProtocol(HttpToolsProtocol):
         elif self.cycle.response_complete and self.cycle.more_body and not self.transport.is_closing():
             self._unset_keepalive_if_required()
             self._expect_head()
+
+    # Large bodies
+
+    def _prepare_to_land(self, cycle: Cycle) -> None:
+        length = 0
+        for name, value in self.headers:
+            if name == b"content-length":
+                length = int(value)
+            elif name in (b"transfer-encoding", b"upgrade"):
+                return
+        if DIRECT < length <= self.settings.body_bytes:
+            # Where there is not so much address space, the body comes as small ones do.
+            with suppress(MemoryError):
+                cycle.landing = self.landing = landing = Landing(self, length)
+                cycle.scope["extensions"] = {"gradwire.body": {"received": lambda: landing.received}}
+
+    def landed(self) -> None:
+        """The body has come past the parser, whole."""
+        self.transport.set_protocol(self)
+        if not self.closing:
+            self.on_message_complete()
+
+    def pause_reading(self) -> None:
+        """Read no more until the request is waited for."""
+        self.flow.pause_reading()
 
     # Limits
 
@@ -226,7 +270,8 @@ class GuardedProtocol(HttpToolsProtocol):
         )
         return _Refused(error, status=431)
 
-    def _discard(self, size: int) -> None:
+    def discard(self, size: int) -> None:
+        """Count bytes that nobody wants; there is an end to them."""
         self.discarded += size
         if self.discarded > DISCARDED:
             self.transport.close()

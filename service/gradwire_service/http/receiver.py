@@ -1,12 +1,15 @@
 """The one way a request's body is read: a byte cap, a deadline and a least rate.
 
 It needs nothing but ASGI, so the guard holds under every server. The buffer grows as
-bytes come: a Content-Length is a claim, not a reason to allocate.
+bytes come: a Content-Length is a claim, not a reason to allocate. Under `gradwire serve`
+a large body comes in one message, in a buffer of its own (`landing`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from starlette.types import Receive, Scope
 
@@ -18,7 +21,7 @@ class ClientDisconnected(Exception):
     """The client went away before its body had come: nobody is left to answer."""
 
 
-async def receive_body(scope: Scope, receive: Receive, settings: Settings) -> bytearray:
+async def receive_body(scope: Scope, receive: Receive, settings: Settings) -> bytearray | memoryview:
     """The body of the request, in a fresh buffer that the caller may keep.
 
     Raises:
@@ -31,33 +34,39 @@ async def receive_body(scope: Scope, receive: Receive, settings: Settings) -> by
     declared = _declared_length(scope)
     if declared is not None and declared > settings.body_bytes:
         raise _too_large(settings, f"a body of {declared} bytes")
-    body = bytearray()
+    body: bytearray | memoryview = bytearray()
+    progress: dict[str, Any] = (scope.get("extensions") or {}).get("gradwire.body", {})
+    received: Callable[[], int] = progress.get("received", lambda: len(body))
     clock = asyncio.get_running_loop().time
     start = clock()
-    try:
-        async with asyncio.timeout_at(start + _allowance(settings, 0)) as timeout:
-            while True:
+    more = True
+    while more:
+        due = start + _allowance(settings, received())
+        # Where the bytes are always there at once, the timeout would never get its turn.
+        if clock() > due:
+            raise DeadlineExceeded(
+                "The request's body came too slowly. Send it at once, over a faster connection, or in parts.",
+                kind="slow-body",
+                expected=f"at least {int(settings.body_rate)} bytes a second after "
+                f"{settings.body_grace:g} s, and all within {settings.body_deadline:g} s",
+                got=f"{received()} bytes in {clock() - start:.1f} s",
+            )
+        try:
+            async with asyncio.timeout_at(due):
                 message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnected
-                body += message.get("body", b"")
-                if len(body) > settings.body_bytes:
-                    raise _too_large(settings, f"{len(body)} bytes, and perhaps more")
-                if not message.get("more_body", False):
-                    break
-                due = start + _allowance(settings, len(body))
-                # Where the bytes are always there at once, the timeout would never get its turn.
-                if clock() > due:
-                    raise TimeoutError
-                timeout.reschedule(due)
-    except TimeoutError:
-        raise DeadlineExceeded(
-            "The request's body came too slowly. Send it at once, over a faster connection, or in parts.",
-            kind="slow-body",
-            expected=f"at least {int(settings.body_rate)} bytes a second after {settings.body_grace:g} s, "
-            f"and all within {settings.body_deadline:g} s",
-            got=f"{len(body)} bytes in {clock() - start:.1f} s",
-        ) from None
+        except TimeoutError:
+            # Too late, unless bytes have come since that no message tells about.
+            continue
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected
+        part = message.get("body", b"")
+        if isinstance(part, memoryview) and not body:
+            body = part
+        else:
+            body += part
+        if len(body) > settings.body_bytes:
+            raise _too_large(settings, f"{len(body)} bytes, and perhaps more")
+        more = message.get("more_body", False)
     if declared is not None and len(body) != declared:
         raise WireError(
             "The body has another length than its Content-Length says.",

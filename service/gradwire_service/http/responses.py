@@ -10,7 +10,10 @@ Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[bytes, bytes]]
 
 PIECE = 1 << 20
-"""Bytes from which a buffer is sent by itself, and into which it is cut."""
+"""Bytes of a message: small buffers are joined until there are so many, large ones cut."""
+
+LARGE = 1 << 17
+"""Bytes from which a buffer is sent by itself: to copy it would cost more than a message."""
 
 
 async def send_buffers(
@@ -44,7 +47,7 @@ def _pieces(views: Sequence[memoryview]) -> Iterator[bytes | memoryview]:
     small: list[memoryview] = []
     held = 0
     for view in views:
-        if view.nbytes < PIECE:
+        if view.nbytes < LARGE:
             small.append(view)
             held += view.nbytes
             if held < PIECE:
@@ -52,7 +55,7 @@ def _pieces(views: Sequence[memoryview]) -> Iterator[bytes | memoryview]:
         if held:
             yield b"".join(small)
         small, held = [], 0
-        if view.nbytes >= PIECE:
+        if view.nbytes >= LARGE:
             flat = view.cast("B")
             for start in range(0, len(flat), PIECE):
                 yield flat[start : start + PIECE]
