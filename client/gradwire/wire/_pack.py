@@ -29,7 +29,6 @@ _ALIGNED = 1 << 16
 
 # Made once: a union of types written in place is made anew at every look.
 _SCALARS = (bool, int, float, str, bytes)
-_MAPPINGS = (dict, Mapping)
 _LISTS = (list, tuple)
 
 
@@ -66,14 +65,14 @@ class Packer:
             self.tree(value.value)
         elif value is None or isinstance(value, _SCALARS):
             self._small += self._scalar(value)
-        elif isinstance(value, _MAPPINGS):
-            self._small += map_head(len(value))
-            for key, item in value.items():
-                self._key(key)
-                self.plain(item)
         elif isinstance(value, _LISTS):
             self._small += list_head(len(value))
             for item in value:
+                self.plain(item)
+        elif isinstance(value, Mapping):
+            self._small += map_head(len(value))
+            for key, item in value.items():
+                self._key(key)
                 self.plain(item)
         else:
             raise ArgumentError(f"a {type(value).__name__} stands outside a Tree", got=type(value).__name__)
