@@ -13,13 +13,16 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
 
 from ._memory import TRUSTED, Growing, aligned
+
+if TYPE_CHECKING:
+    from ._blocks import Stream
 
 Buffer = bytes | bytearray | memoryview
 
@@ -74,7 +77,15 @@ class Connection:
         self._start = self._end = 0
         self._ended = False
 
-    def exchange(self, head: bytes, body: Sequence[Buffer], deadline: float, *, bodiless: bool) -> Answer:
+    def exchange(
+        self,
+        head: bytes,
+        body: Sequence[Buffer],
+        deadline: float,
+        *,
+        bodiless: bool,
+        takes: Callable[[int, str], Stream | None] = lambda status, media_type: None,
+    ) -> Answer:
         """Sends a request, and receives its answer.
 
         Args:
@@ -82,6 +93,7 @@ class Connection:
             body: sent one after the other; as many bytes as ``head`` says.
             deadline: of `time.monotonic`, for all of it together.
             bodiless: whether the answer has no body, whatever its head says (HEAD).
+            takes: by status and Content-Type, what takes the bytes of the body as they come.
 
         Raises:
             TimeoutError: the deadline passed.
@@ -96,7 +108,8 @@ class Connection:
         except (BrokenPipeError, ConnectionResetError):
             sent, early = False, None  # It hung up on us; perhaps it said why.
         final = early or self._head(deadline)
-        answer = Answer(final, self._body(final, deadline, bodiless))
+        stream = takes(final.status, final.fields.get("content-type", ""))
+        answer = Answer(final, self._body(final, deadline, bodiless, stream))
         self.reusable = sent and final.persistent and self._start == self._end and not self._ended
         return answer
 
@@ -179,7 +192,9 @@ class Connection:
                 return head
         raise _broken("it is interim without end")
 
-    def _body(self, head: Head, deadline: float, bodiless: bool) -> bytearray | memoryview:
+    def _body(
+        self, head: Head, deadline: float, bodiless: bool, stream: Stream | None
+    ) -> bytearray | memoryview:
         if bodiless or head.status in (204, 304):
             return bytearray()
         length = head.fields.get("content-length")
@@ -187,7 +202,7 @@ class Connection:
         if coding is not None:
             if length is not None or coding.lower() != "chunked":
                 raise _broken("it is neither of one length nor in plain chunks")
-            return self._chunks(deadline)
+            return self._chunks(deadline, stream)
         if length is None:
             return self._rest(deadline)
         if not re.fullmatch("[0-9]{1,18}", length):
@@ -220,8 +235,8 @@ class Connection:
                 return body.content()
             body.size += count
 
-    def _chunks(self, deadline: float) -> memoryview:
-        body = Growing(HEAD_BYTES)
+    def _chunks(self, deadline: float, stream: Stream | None) -> bytearray | memoryview:
+        body = stream or Growing(HEAD_BYTES)
         while True:
             size = self._line(deadline).partition(";")[0].strip(" \t")
             if not re.fullmatch("[0-9a-fA-F]{1,15}", size):
@@ -233,7 +248,7 @@ class Connection:
                 raise _broken("a chunk is longer than its size")
         for _ in range(FIELDS + 1):
             if not self._line(deadline):
-                return body.content()
+                return body.content() if isinstance(body, Growing) else bytearray()
         raise _broken(f"it has more than {FIELDS} trailers")
 
     def _line(self, deadline: float) -> str:
@@ -246,7 +261,7 @@ class Connection:
         self._start = end + 2
         return line
 
-    def _pour(self, body: Growing, count: int, deadline: float) -> None:
+    def _pour(self, body: Growing | Stream, count: int, deadline: float) -> None:
         while count:
             with body.room(count) as room:
                 got = self._take(room, deadline)

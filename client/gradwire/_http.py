@@ -90,7 +90,9 @@ class LeanTransport(httpx.BaseTransport):
             except OSError as error:
                 return Lost(error, connected=False)
         try:
-            answer = connection.exchange(head, outgoing.body, deadline, bodiless=outgoing.method == "HEAD")
+            answer = connection.exchange(
+                head, outgoing.body, deadline, bodiless=outgoing.method == "HEAD", takes=outgoing.takes
+            )
         except TimeoutError as error:
             return Lost(error, answered=connection.answered, timed_out=True)
         except (OSError, httpx.RemoteProtocolError) as error:

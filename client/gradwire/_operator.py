@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 
 from gradwire import kinds
+from gradwire._blocks import Filling, check_out
 from gradwire._errors import (
     ArgumentError,
     DenseFallbackWarning,
@@ -125,6 +126,8 @@ class Operator(Protocol):
         keep: bool | None = None,
         complex_as: str | None = None,
         nonfinite: str | None = None,
+        progress: bool | None = None,
+        out: Any = None,
     ) -> Self:
         """The same map with these options."""
 
@@ -138,6 +141,8 @@ class Options:
     timeout: float | None = None
     keep: bool | None = None
     nonfinite: str = "ignore"
+    progress: bool = False
+    out: Any = None
 
     def updated(
         self,
@@ -147,13 +152,8 @@ class Options:
         timeout: float | None = None,
         keep: bool | None = None,
     ) -> Options:
-        return Options(
-            self.precision if precision is None else precision,
-            self.device if device is None else device,
-            self.timeout if timeout is None else timeout,
-            self.keep if keep is None else keep,
-            self.nonfinite,
-        )
+        given = {"precision": precision, "device": device, "timeout": timeout, "keep": keep}
+        return replace(self, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,10 @@ class OperatorBase:
         """Answer ``call`` through ``read``; an async subclass returns an awaitable of it."""
         raise NotImplementedError
 
+    def _fill(self, call: Call, filling: Filling, read: Callable[[np.ndarray], T]) -> T:
+        """Answer a ``jacobian`` call block by block into ``filling``, and through ``read``."""
+        raise NotImplementedError
+
     def _handle(self, call: Call, answer: Answer) -> Handle:
         """The linearization that ``answer`` (to a ``linearize`` call) names."""
         raise NotImplementedError
@@ -234,6 +238,8 @@ class OperatorBase:
         keep: bool | None = None,
         complex_as: str | None = None,
         nonfinite: str | None = None,
+        progress: bool | None = None,
+        out: Any = None,
     ) -> Self:
         """The same map with these options; those left out stay as they are.
 
@@ -249,6 +255,8 @@ class OperatorBase:
                 or all positional ones where none is.
             nonfinite: ``"raise"`` refuses answers that hold NaN or infinities, and says where;
                 ``"ignore"`` (the default) hands them on.
+            progress: whether `jacobian` shows a bar on stderr while it comes in blocks.
+            out: a NumPy array (a memmap too) that `jacobian` fills, and returns.
         """
         for name, given, known in (
             ("complex_as", complex_as, "real_pairs"),
@@ -262,14 +270,16 @@ class OperatorBase:
                     expected=repr(known),
                     got=repr(given),
                 )
-        if complex_as == "real_pairs":
-            return self.using(
-                precision=precision, device=device, timeout=timeout, keep=keep, nonfinite=nonfinite
-            )._transformed(Transform("real_pairs", argnums=self._complex_positions()))
         made = copy.copy(self)
-        made._options = self._options.updated(precision=precision, device=device, timeout=timeout, keep=keep)
-        if nonfinite is not None:
-            made._options = replace(made._options, nonfinite=nonfinite)
+        changed: dict[str, Any] = {
+            name: value
+            for name, value in (("nonfinite", nonfinite), ("progress", progress), ("out", out))
+            if value is not None
+        }
+        options = self._options.updated(precision=precision, device=device, timeout=timeout, keep=keep)
+        made._options = replace(options, **changed)
+        if complex_as == "real_pairs":
+            return made._transformed(Transform("real_pairs", argnums=self._complex_positions()))
         return made
 
     def _complex_positions(self) -> tuple[int, ...]:
@@ -324,14 +334,46 @@ class OperatorBase:
         ``mode`` is ``"fwd"``, ``"rev"``, or ``"auto"``: by size, and only a mode that exists.
         With ``sparse=True`` each block is a ``scipy.sparse.csr_array`` of shape (value.size,
         argument.size), both ravelled in C order.
+
+        Large ones: ``out=`` fills an array of yours as the blocks come (a `numpy.memmap`
+        too), ``progress=True`` shows a bar; both work here and in `using`.
         """
+        options = self._with_keywords(kwargs)
         if mode not in ("auto", "fwd", "rev"):
             raise ArgumentError(
                 "There is no such mode.", argument="mode", expected='"auto", "fwd" or "rev"', got=repr(mode)
             )
         call = self._call("jacobian", args, kwargs, argnums=argnums)
         call = replace(call, mode=mode, sparse=sparse, holomorphic=holomorphic)
+        if options.out is not None or options.progress:
+            return self._in_blocks(call, options)
         return self._perform(call, lambda answer: self._export_matrix(answer, call))
+
+    def _with_keywords(self, kwargs: dict[str, Any]) -> Options:
+        """The options of this call: ``out`` and ``progress`` are taken out of the map's own keywords."""
+        taken = {
+            name: kwargs.pop(name)
+            for name in ("out", "progress")
+            if name in kwargs and not any(p.name == name for p in self.signature.parameters)
+        }
+        return replace(self._options, **taken)
+
+    def _in_blocks(self, call: Call, options: Options) -> Any:
+        """The Jacobian in blocks, into ``out`` or an array of our own."""
+        if call.sparse:
+            raise ArgumentError(
+                "A sparse Jacobian comes whole: ask without out= and progress=.",
+                map=self.name,
+                argument="out",
+                expected="sparse=False",
+                got="sparse=True",
+            )
+        filling = Filling(check_out(options.out, self.name), options.progress, self.name)
+
+        def read(filled: np.ndarray) -> Any:
+            return filled if options.out is not None else self._export(filled, call)
+
+        return self._fill(call, filling, read)
 
     def jvp(self, primals: Any, tangents: Any, argnums: Argnums | None = None, **kwargs: Any) -> Any:
         """``(value, tangent_out)``; stack dimensions of the tangents stand in front of tangent_out too.

@@ -11,13 +11,14 @@ from urllib.parse import quote
 import numpy as np
 
 from gradwire import kinds, wire
-from gradwire._errors import GradwireError, LinearizationLost, NotDifferentiable, OutOfMemory
+from gradwire._blocks import Filling, Stream
+from gradwire._errors import GradwireError, LinearizationLost, NotDifferentiable, WireError
 from gradwire._linear import Handle
 from gradwire._operator import Answer, Call, OperatorBase, T, import_leaf
 from gradwire._repeats import SMALLEST
 from gradwire._reports import REPORTS
 from gradwire._resident import ResidentArray
-from gradwire._session import path_of
+from gradwire._session import STREAMED, path_of
 from gradwire._signature import Signature
 from gradwire._sparse import Pattern, from_fields, scipy_sparse
 from gradwire._trees import Tree, leaves, tree_map
@@ -69,10 +70,20 @@ class RemoteMap(OperatorBase):
 
     def _post(self, call: Call, known: Collection[str] | None = None) -> wire.Message:
         path = f"{self._path}/{call.operation}"
-        fields = self._fields(call)
-        if known:
-            fields["known_patterns"] = list(known)
-        return self._service.request("POST", path, fields, options=self._options)
+
+        def asked(send: Callable[[Any], Any]) -> wire.Message:
+            fields = self._fields(call, send)
+            if known:
+                fields["known_patterns"] = list(known)
+            return self._service.request("POST", path, fields, options=self._options)
+
+        try:
+            return asked(self._named)
+        except LinearizationLost as lost:
+            if not lost.extra.get("missing"):
+                raise
+            # The service loses what repeats faster than it can be put again: it goes with the request.
+            return asked(named_where_put)
 
     def _answer(
         self, call: Call, message: wire.Message, known: Mapping[str, Pattern] | None = None
@@ -96,11 +107,28 @@ class RemoteMap(OperatorBase):
 
         return field
 
-    def _fields(self, call: Call) -> dict[str, Any]:
-        """The request that asks ``call`` (only fields that differ from their defaults)."""
+    def _fill(self, call: Call, filling: Filling, read: Callable[[np.ndarray], T]) -> T:
+        if "blocks" not in self._features:
+            raise NotImplementedError(f"the service at {self._service} does not send Jacobians in blocks")
+        stream = Stream(filling)
+        path = f"{self._path}/{call.operation}"
+        fields = self._fields(call, named_where_put)
+        options = self._options
+        self._service.request("POST", path, fields, options=options, accept=STREAMED, stream=stream)
+        filled = stream.result()
+        if filling.meta.get("lossy"):
+            computed_in = str(filling.meta.get("computed_in"))
+            self._warn_of_precision(call, computed_in, self._service.session.warned)
+        return read(filled)
+
+    def _fields(self, call: Call, send: Callable[[Any], Any]) -> dict[str, Any]:
+        """The request that asks ``call`` (only fields that differ from their defaults).
+
+        ``send`` says what goes into the message for a leaf of an argument.
+        """
 
         def written(static: bool, arg: Tree) -> Any:
-            return _plain(arg) if static else wire.Tree(tree_map(self._named, arg))
+            return _plain(arg) if static else wire.Tree(tree_map(send, arg))
 
         fields: dict[str, Any] = {
             "args": [written(self.signature.at(i).static, arg) for i, arg in enumerate(call.args)]
@@ -139,14 +167,18 @@ class RemoteMap(OperatorBase):
         if type(leaf) is not np.ndarray or leaf.nbytes < SMALLEST or "arrays" not in self._features:
             return leaf
         session = self._service.session
+        leaf = np.ascontiguousarray(leaf)  # as it is compared, put and sent
         kept = session.repeats.find(leaf)
         if kept is None and session.repeats.worth_putting(leaf):
             kept = session.repeats.keep(leaf)
             session.kept[kept.sha256] = kept
             try:
                 self._service.send("PUT", kept.path, kept.body(), options=self._options)
-            except OutOfMemory:
-                return leaf  # more than the service keeps: it goes with the request
+            except WireError as error:
+                if error.kind != "too-large":
+                    raise
+                session.repeats.refused(kept)
+                return leaf
         return leaf if kept is None else wire.Ref(kept.sha256)
 
     def _handle(self, call: Call, answer: Answer) -> Handle:
@@ -239,7 +271,12 @@ class RemoteHandle:
 
 def sendable(tree: Tree) -> wire.Tree:
     """A pytree for a message: resident arrays are named, not sent."""
-    return wire.Tree(tree_map(lambda leaf: leaf.ref if isinstance(leaf, ResidentArray) else leaf, tree))
+    return wire.Tree(tree_map(named_where_put, tree))
+
+
+def named_where_put(leaf: Any) -> Any:
+    """A leaf for a message: the name of an array that the caller put, or the leaf itself."""
+    return leaf.ref if isinstance(leaf, ResidentArray) else leaf
 
 
 def _plain(static: Any) -> Any:

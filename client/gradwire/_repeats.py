@@ -38,11 +38,12 @@ class Repeats:
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._noted: deque[tuple[tuple[int, ...], str, int]] = deque(maxlen=_NOTED)
         self._bytes = 0
+        self._largest = LARGEST
         self._credit = CREDIT
         self._lock = threading.Lock()
 
     def find(self, array: np.ndarray) -> Kept | None:
-        """What ``array`` was put as, if it is there unchanged."""
+        """What ``array`` (in C order) was put as, if it is there unchanged."""
         with self._lock:
             candidates = [k for k in self._kept.values() if _alike(k.array, array)]
         for kept in candidates:
@@ -60,7 +61,7 @@ class Repeats:
         When what was put never came again, a new array is only noted (by a cheap sum), and put
         when it comes a second time.
         """
-        if not SMALLEST <= array.nbytes <= LARGEST:
+        if not SMALLEST <= array.nbytes <= self._largest:
             return False
         with self._lock:
             if self._credit > 0:
@@ -85,9 +86,16 @@ class Repeats:
                 self._bytes -= gone.array.nbytes
         return kept
 
+    def refused(self, kept: Kept) -> None:
+        """The service keeps nothing so large: what was to be put is forgotten, and its size not tried again."""
+        with self._lock:
+            self._largest = min(self._largest, kept.array.nbytes - 1)
+            if self._kept.pop(kept.sha256, None) is not None:
+                self._bytes -= kept.array.nbytes
+
 
 def _alike(kept: np.ndarray, array: np.ndarray) -> bool:
-    return kept.shape == array.shape and kept.dtype == array.dtype and bool(array.flags.c_contiguous)
+    return kept.shape == array.shape and kept.dtype == array.dtype
 
 
 def _same_bytes(kept: np.ndarray, array: np.ndarray) -> bool:

@@ -20,6 +20,7 @@ from ._session import Address, Buffer, Exchange, Pause, Session, check_options, 
 from ._transport import Transport
 
 if TYPE_CHECKING:
+    from ._blocks import Stream
     from ._remote import RemoteMap
 
 PROTOCOL = 1
@@ -156,18 +157,19 @@ class Service(Mapping[str, "RemoteMap"]):
         *,
         options: Options | None = None,
         accept: str | None = None,
+        stream: Stream | None = None,
     ) -> wire.Message:
         """One request and its answer, with retries and within the timeout of ``options``.
 
         ``fields`` are sent as they are (None: no body); of ``options`` only the timeout is used
         here, as not every request has a precision and a device. An answer without
-        a body is a message without fields.
+        a body is a message without fields; so is one in blocks, which go into ``stream``.
 
         Raises:
             GradwireError: what the service answered, or what befell the request.
         """
         body = None if fields is None else wire.MSGPACK.encode(fields, "str")
-        return self.send(method, path, body, options=options, accept=accept)
+        return self.send(method, path, body, options=options, accept=accept, stream=stream)
 
     def send(
         self,
@@ -177,11 +179,14 @@ class Service(Mapping[str, "RemoteMap"]):
         *,
         options: Options | None = None,
         accept: str | None = None,
+        stream: Stream | None = None,
     ) -> wire.Message:
         """`request` with a body that is encoded already."""
         timeout = self.options.timeout if options is None or options.timeout is None else options.timeout
         timeout = _DEFAULT_TIMEOUT if timeout is None else timeout
-        return self._perform(self.session.exchange(method, path, body, timeout=timeout, accept=accept))
+        return self._perform(
+            self.session.exchange(method, path, body, timeout=timeout, accept=accept, stream=stream)
+        )
 
     def close(self) -> None:
         """Closes the connections, also those of what `using` gave."""

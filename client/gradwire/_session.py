@@ -30,10 +30,14 @@ from ._repeats import Repeats
 from ._sparse import Patterns
 
 if TYPE_CHECKING:
+    from ._blocks import Stream
     from ._operator import Options
     from ._resident import Kept
 
 MSGPACK_TYPE = "application/msgpack"
+STREAMED = "application/vnd.gradwire.blocks+msgpack"
+"""The media type of a Jacobian in blocks."""
+
 Buffer = bytes | bytearray | memoryview
 
 ANSWER_LIMITS = wire.Limits(body_bytes=1 << 44, elements=1 << 44)
@@ -108,6 +112,11 @@ class Outgoing:
     headers: Mapping[str, str] = field(repr=False)
     body: Sequence[Buffer] = field(repr=False)
     timeout: float
+    stream: Stream | None = field(default=None, repr=False)
+
+    def takes(self, status: int, media_type: str) -> Stream | None:
+        """Where the body of an answer of that status and Content-Type goes, if not into memory of its own."""
+        return self.stream if 200 <= status < 300 and media_type == STREAMED else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +192,7 @@ class Session:
         *,
         timeout: float,
         accept: str | None = None,
+        stream: Stream | None = None,
     ) -> Exchange:
         """One request and its answer, retried and within ``timeout`` seconds.
 
@@ -191,6 +201,8 @@ class Session:
         A connection that drops before any answer is taken for a stale one of the pool: the
         first is retried at once and not counted. Arrays that the service has lost
         (410 with ``missing``) are put there again, once, where this client keeps them.
+
+        An answer in blocks goes into ``stream``, and leaves a message without fields.
 
         Raises:
             GradwireError: the service's own error, or `DeadlineExceeded`, or `ServiceUnavailable`.
@@ -205,7 +217,9 @@ class Session:
                 raise out_of_time(timeout, map_in(path), request_id)
             if left < math.inf:
                 headers["Gradwire-Timeout"] = f"{left:.3f}"
-            answer = yield Outgoing(method, self.address.base + path, dict(headers), body or (), left)
+            if stream is not None:
+                stream.restart()
+            answer = yield Outgoing(method, self.address.base + path, dict(headers), body or (), left, stream)
             assert answer is not None, "an Outgoing is answered by Incoming or Lost"
             if isinstance(answer, Incoming):
                 # Kept as text: most callers never ask.

@@ -145,7 +145,7 @@ def to_fields(tree: Tree, known: Collection[str] = ()) -> Any:
 
 
 def from_fields(raw: Any, message: wire.Message, known: Mapping[str, Pattern]) -> Tree:
-    """The pytree of `Csr` that a field of ``message`` stands for; ``known`` are the patterns named in the request.
+    """The pytree of `Csr` that a field of ``message`` stands for; ``known`` are the patterns that were named.
 
     Raises:
         WireError: it stands for none.

@@ -129,9 +129,13 @@ def _send_over(client: httpx.Client, outgoing: Outgoing) -> Incoming | Lost:
         response = client.send(request, stream=True, follow_redirects=False)
         answered = True
         body = bytearray()
+        stream = outgoing.takes(response.status_code, response.headers.get("content-type", ""))
         try:
             for piece in response.iter_raw():
-                body += piece
+                if stream is None:
+                    body += piece
+                else:
+                    stream.feed(piece)
                 if time.monotonic() > deadline:
                     raise httpx.ReadTimeout("the answer did not come in time")
         finally:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from gradwire import kinds
+from gradwire._blocks import Filling
 from gradwire._errors import ArgumentError
 from gradwire._linear import Handle
 from gradwire._operator import Answer, Call, OperatorBase, Options, T, import_leaf
@@ -106,6 +108,11 @@ class Map(OperatorBase):
             fields = self._reported(call).fields()
             return read(lambda name: fields)
         return read(answer(self._declaration, call, self._transforms, self._options, self._warn_of_precision))
+
+    def _fill(self, call: Call, filling: Filling, read: Callable[[np.ndarray], T]) -> T:
+        local.fill(self._declaration, call, self._transforms, self._options, filling)
+        assert filling.out is not None
+        return read(filling.out)
 
     def _reported(self, call: Call) -> Report:
         if call.operation == "check":

@@ -23,6 +23,7 @@ from gradwire.wire._dtypes import allowed_dtype, dtype_name
 from gradwire.wire._json import JSON
 from gradwire.wire._msgpack import MSGPACK, canonical, sha256
 from gradwire.wire._negotiation import answer_codec, codec_for, problem_media_type
+from gradwire.wire._stream import message_length
 from gradwire.wire._values import ArraySpec, Bare, Limits, Ref, Tree
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "canonical",
     "codec_for",
     "dtype_name",
+    "message_length",
     "problem_media_type",
     "sha256",
 ]

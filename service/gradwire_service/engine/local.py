@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from gradwire import kinds
+from gradwire._blocks import Filling
 from gradwire._errors import NotDifferentiable
 from gradwire._operator import Answer, Call, Options, import_leaf
 from gradwire._reports import CostReport, Explanation
@@ -18,6 +19,7 @@ from gradwire._transforms import Transform
 from gradwire._trees import Tree, leaves
 from gradwire_service.declaration import Declaration
 from gradwire_service.diagnostics import cost, explain
+from gradwire_service.engine.blocks import plan
 from gradwire_service.engine.compiled import function_of
 from gradwire_service.engine.devices import Device
 from gradwire_service.engine.execution import LINEAR, Engine, Linearization, on_host
@@ -97,6 +99,30 @@ def _sparse(asked: Asked, device: Device) -> Answer:
         part()
     fields = {asked.query.operation: computation.finish(), "meta": {"dense_fallback": plan.fallback}}
     return lambda name: fields[name]
+
+
+def fill(
+    declaration: Declaration,
+    call: Call,
+    transforms: tuple[Transform, ...],
+    options: Options,
+    filling: Filling,
+) -> None:
+    """A local map's Jacobian, block by block."""
+    policy = declaration.precision or Policy()
+    if options.precision is not None:
+        policy = Policy.parse(options.precision)
+    asked = _owned(
+        ask(declaration, replace(call, operation="linearize"), transforms, policy=policy, owner="local")
+    )
+    device = engine().devices.choose(options.device or declaration.device)
+    compiled = engine().compile(asked, device)
+    kept = engine().linearization(asked, compiled, device, engine().run(asked, compiled, device))
+    planned = plan(engine(), kept, holomorphic=call.holomorphic, mode=call.mode)
+    filling.begin(planned.dtype, planned.shape)
+    for start in planned.starts:
+        filling.put(planned.axis, start, planned.block(start))
+    filling.end({})
 
 
 def report(
