@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ class Linearizations:
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._bytes = 0
+        self._expiring = False
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -45,6 +47,7 @@ class Linearizations:
             self._kept[id] = _Kept(linearization, owner, time.monotonic())
             self._bytes += linearization.nbytes
             self._sweep()
+            self._expire_later()
         return id, self._ttl
 
     def find(self, id: str, owner: str) -> Linearization:
@@ -82,3 +85,22 @@ class Linearizations:
                 return
             del self._kept[id]
             self._bytes -= first.linearization.nbytes
+
+    def _expire_later(self) -> None:
+        """Give the memory of what expires back also where nobody asks any more."""
+        if self._kept and not self._expiring:
+            self._expiring = True
+            oldest = next(iter(self._kept.values())).used
+            left = max(0.0, oldest + self._ttl - time.monotonic()) + 0.01
+            timer = threading.Timer(left, _expire, args=(weakref.ref(self),))
+            timer.daemon = True
+            timer.start()
+
+
+def _expire(reference: weakref.ref[Linearizations]) -> None:
+    kept = reference()
+    if kept is not None:
+        with kept._lock:
+            kept._expiring = False
+            kept._sweep()
+            kept._expire_later()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradwire import wire
-from gradwire._errors import ArgumentError, LinearizationLost, OutOfMemory
+from gradwire._errors import ArgumentError, LinearizationLost, WireError
 from gradwire._trees import Tree, tree_map
 
 
@@ -35,7 +35,7 @@ class Residents:
 
         Raises:
             ArgumentError: ``sha256`` is not that of its canonical form.
-            OutOfMemory: it alone exceeds the budget.
+            WireError: ``too-large``: it alone exceeds the budget.
         """
         if wire.sha256(array) != sha256:
             raise ArgumentError(
@@ -45,8 +45,9 @@ class Residents:
                 got="another hash",
             )
         if array.nbytes > self._most_bytes:
-            raise OutOfMemory(
-                "The array exceeds what this service keeps.",
+            raise WireError(
+                "The array exceeds what this service keeps (option resident_bytes): send it with requests.",
+                kind="too-large",
                 expected=f"at most {self._most_bytes} bytes",
                 got=f"{array.nbytes} bytes",
             )
