@@ -87,7 +87,7 @@ class Repeats:
         return kept
 
     def refused(self, kept: Kept) -> None:
-        """The service keeps nothing so large: what was to be put is forgotten, and its size not tried again."""
+        """The service keeps nothing so large: it is forgotten, and its size not tried again."""
         with self._lock:
             self._largest = min(self._largest, kept.array.nbytes - 1)
             if self._kept.pop(kept.sha256, None) is not None:
