@@ -78,7 +78,10 @@ class Row:
         found = self.engine.compiled.get(key)
         if found is None:
             if self.fixed is not None:
-                return self.engine.compiled.get_or_make(key, lambda: self._make(size))
+                try:
+                    return self.engine.compiled.get_or_make(key, lambda: self._make(size))
+                except GradwireError:
+                    return None  # nobody's batch: alone or not, each row goes by itself
             self.prepare(key, lambda: self._make(size))
         return found
 

@@ -136,7 +136,7 @@ class Service:
         self.residents = Residents(most_bytes=settings.resident_bytes)
         self._compiler = ThreadPoolExecutor(settings.compile_threads, thread_name_prefix="gradwire-compile")
         self._compiling: dict[Hashable, asyncio.Future[Any]] = {}
-        self._begun: set[Hashable] = set()
+        self._begun: dict[Hashable, None] = {}
         self._begun_lock = threading.Lock()
         self._warming: asyncio.Task[None] | None = None
         self._operations: dict[Declaration, tuple[str, ...]] = {}
@@ -556,13 +556,15 @@ class Service:
         with self._begun_lock:
             if key in self._begun or self._stopping:
                 return
-            self._begun.add(key)
+            self._begun[key] = None
+            if len(self._begun) > 2 * self._settings.compiled_queries:
+                del self._begun[next(iter(self._begun))]
 
         def done(made: Future[Compiled]) -> None:
             # What cannot be compiled is not tried again: its rows go one by one.
             if not made.cancelled() and made.exception() is None:
                 with self._begun_lock:
-                    self._begun.discard(key)
+                    self._begun.pop(key, None)
 
         self._compiler.submit(self.engine.compiled.get_or_make, key, make).add_done_callback(done)
 
