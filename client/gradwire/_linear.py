@@ -115,6 +115,7 @@ class LinearOperator:
 
         try:
             trees = tuple(normalized(tree, argument=name) for tree in self._domain.split(vector, name=name))
+            kinds.refuse_dask(leaves(trees), "linearize")
             kind, sample = kinds.leading(leaves(trees))
             if sample is None:
                 kind, sample = self._like
@@ -144,6 +145,7 @@ class LinearOperator:
         return self.H._flat(X, stacked=True)
 
     def _flat(self, x: Any, *, stacked: bool) -> Any:
+        kinds.refuse_dask([x], "linearize")
         kind, sample = kinds.leading([x])
         flat = np.asarray(kind.to_numpy(x) if sample is not None else x)
         column = not stacked and flat.ndim == 2 and flat.shape[1] == 1

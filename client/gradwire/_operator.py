@@ -303,7 +303,10 @@ class OperatorBase:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The value, in the kind of the arguments."""
-        if any(kinds.is_dask(leaf) for leaf in (*args, *kwargs.values())):
+        if any(map(kinds.is_dask, leaves((args, *kwargs.values())))):
+            for transform in self._transforms:
+                if transform.name != "vmap":
+                    kinds.refuse_dask(leaves((args, *kwargs.values())), transform.name)
             names = tuple(kwargs)
             return kinds.lazy(
                 lambda *values: self(
@@ -341,7 +344,11 @@ class OperatorBase:
         options = self._with_keywords(kwargs)
         if mode not in ("auto", "fwd", "rev"):
             raise ArgumentError(
-                "There is no such mode.", argument="mode", expected='"auto", "fwd" or "rev"', got=repr(mode)
+                "There is no such mode.",
+                map=self.name,
+                argument="mode",
+                expected='"auto", "fwd" or "rev"',
+                got=repr(mode),
             )
         call = self._call("jacobian", args, kwargs, argnums=argnums)
         call = replace(call, mode=mode, sparse=sparse, holomorphic=holomorphic)
@@ -544,8 +551,8 @@ class OperatorBase:
                 return static_value(value, argument=parameter.name, map=self.name)
             tree = normalized(value, argument=parameter.name)
             found = list(leaves(tree))
-            if operation not in BY_SHAPE and any(kinds.is_dask(leaf) for leaf in found):
-                raise kinds.no_derivative(operation)
+            if operation not in BY_SHAPE:
+                kinds.refuse_dask(found, operation)
             arrays.extend(found)
             as_leaf = spec_of if operation in BY_SHAPE else self._import_leaf
             return tree_map(lambda leaf: as_leaf(leaf, parameter.name), tree)
@@ -560,6 +567,8 @@ class OperatorBase:
             error.map = error.map or self.name
             raise
         arrays.extend(leaves(vectors))
+        if vectors:
+            kinds.refuse_dask(arrays, operation)
         deciding = (leaf._like if isinstance(leaf, ResidentArray) else leaf for leaf in arrays)
         like = kinds.leading(deciding)
         if operation in ("evaluate", "eval_shape", *REPORTS):

@@ -6,20 +6,19 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from gradwire import kinds
 from gradwire._blocks import Filling
-from gradwire._errors import ArgumentError
+from gradwire._errors import ArgumentError, GradwireError
 from gradwire._linear import Handle
-from gradwire._operator import Answer, Call, OperatorBase, Options, T, import_leaf
+from gradwire._operator import Answer, Call, OperatorBase, Options, T
 from gradwire._reports import REPORTS, Report
 from gradwire_service import capabilities, operators
 from gradwire_service.byhand import ARRAYS, Hand
 from gradwire_service.declaration import Declaration, name_of, version_of
 from gradwire_service.engine import local
-from gradwire_service.engine.local import answer, export
+from gradwire_service.engine.local import answer, export, import_local
 from gradwire_service.policy import Policy
 from gradwire_service.signature import annotations_of, array_annotation, signature_of
 
@@ -104,10 +103,16 @@ class Map(OperatorBase):
         )
 
     def _perform(self, call: Call, read: Callable[[Answer], T]) -> T:
-        if call.operation in REPORTS:
-            fields = self._reported(call).fields()
-            return read(lambda name: fields)
-        return read(answer(self._declaration, call, self._transforms, self._options, self._warn_of_precision))
+        try:
+            if call.operation in REPORTS:
+                fields = self._reported(call).fields()
+                return read(lambda name: fields)
+            return read(
+                answer(self._declaration, call, self._transforms, self._options, self._warn_of_precision)
+            )
+        except GradwireError as error:
+            error.map = error.map or self.name
+            raise
 
     def _fill(self, call: Call, filling: Filling, read: Callable[[np.ndarray], T]) -> T:
         local.fill(self._declaration, call, self._transforms, self._options, filling)
@@ -129,7 +134,7 @@ class Map(OperatorBase):
         return capabilities.operations(self._declaration)
 
     def _import_leaf(self, leaf: Any, argument: str) -> Any:
-        return leaf if isinstance(leaf, jax.Array) else import_leaf(leaf, argument)
+        return import_local(leaf, argument)
 
     def _export_leaf(self, leaf: Any, kind: kinds.Kind, like: Any) -> Any:
         return export(leaf, kind, like)

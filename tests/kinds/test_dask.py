@@ -10,7 +10,7 @@ import pytest
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 
-from gradwire.kinds import is_dask, kind_of, lazy, no_derivative  # noqa: E402
+from gradwire.kinds import is_dask, kind_of, lazy, refuse_dask  # noqa: E402
 
 
 def spec(shape: tuple[int, ...], dtype: str) -> SimpleNamespace:
@@ -59,6 +59,6 @@ def test_a_pytree_of_results_is_one_call_too() -> None:
 
 
 def test_a_derivative_is_refused_with_the_way_to_go() -> None:
-    error = no_derivative("vjp")
-    with pytest.raises(NotImplementedError, match=r"compute\(\).*map_blocks"):
-        raise error
+    refuse_dask([np.ones(3)], "vjp")
+    with pytest.raises(NotImplementedError, match=r"f\.vjp\(x\.compute\(\)\).*map_blocks"):
+        refuse_dask([np.ones(3), da.ones(3)], "vjp")

@@ -12,9 +12,9 @@ from typing import Any
 
 from gradwire.kinds import cupy, jax, numpy, torch
 from gradwire.kinds._kind import Kind
-from gradwire.kinds.dask import is_dask, lazy, no_derivative
+from gradwire.kinds.dask import is_dask, lazy, refuse_dask
 
-__all__ = ["KINDS", "Kind", "is_dask", "kind_of", "lazy", "leading", "no_derivative"]
+__all__ = ["KINDS", "Kind", "is_dask", "kind_of", "lazy", "leading", "refuse_dask"]
 
 KINDS: tuple[Kind, ...] = (jax.KIND, torch.KIND, cupy.KIND, numpy.KIND)
 """Every kind; where an answer could be of several, the first of these that was given."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -31,7 +31,7 @@ def lazy(call: Callable[..., Any], spec: Any, *arrays: Any) -> Any:
         call: takes what ``arrays`` stand for, Dask arrays as whole NumPy arrays; returns
             NumPy arrays in the structure of ``spec``.
         spec: a pytree (tuples, lists, dicts) of things with ``shape`` and ``dtype``.
-        arrays: the arguments; Dask arrays among them stay deferred until then.
+        arrays: the arguments (pytrees too); Dask arrays in them stay deferred until then.
 
     Returns:
         A pytree of Dask arrays, one chunk each, with the shapes and dtypes of ``spec``.
@@ -52,9 +52,15 @@ def lazy(call: Callable[..., Any], spec: Any, *arrays: Any) -> Any:
     return deferred(dask.delayed(call, pure=False)(*arrays), spec)
 
 
-def no_derivative(operation: str) -> NotImplementedError:
-    """The error for ``operation`` asked of a Dask array: derivatives are not deferred."""
-    return NotImplementedError(
+def refuse_dask(arrays: Iterable[Any], operation: str) -> None:
+    """Derivatives are not deferred.
+
+    Raises:
+        NotImplementedError: there is a Dask array among ``arrays``; it says how to go on.
+    """
+    if not any(map(is_dask, arrays)):
+        return
+    raise NotImplementedError(
         f"{operation} of a Dask array is not deferred. Compute the array first, "
         f"f.{operation}(x.compute()), or go block by block: "
         f"dask.array.map_blocks(lambda block: f.{operation}(block), x, …)."

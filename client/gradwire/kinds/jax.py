@@ -30,18 +30,18 @@ class JaxKind:
         """
         import jax
 
+        if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
+            raise DTypeError(
+                "Typed PRNG keys cannot be sent: pass jax.random.key_data(key), and wrap it in the map.",
+                expected="the key's data, uint32",
+                got=str(x.dtype),
+            )
         if isinstance(x, jax.core.Tracer):
             raise ArgumentError(
                 "JAX is tracing this array, so it has no values to send. "
                 "gradwire.interop.jax makes a map that can be called, transformed and compiled inside JAX.",
                 expected="a jax.Array with values",
                 got=f"a tracer of shape {x.shape} and dtype {x.dtype}",
-            )
-        if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
-            raise DTypeError(
-                "Typed PRNG keys cannot be sent: pass jax.random.key_data(key), and wrap it in the map.",
-                expected="the key's data, uint32",
-                got=str(x.dtype),
             )
         dtype_name(x.dtype)
         return np.asarray(x)

@@ -166,6 +166,13 @@ def _inlined(asked: Asked) -> Answer:
     return lambda name: fields[name]
 
 
+def import_local(leaf: Any, argument: str) -> Any:
+    """A caller's array as it goes into a local `Call`: JAX's own stay as they are, tracers too."""
+    if isinstance(leaf, jax.Array) and not jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return leaf
+    return import_leaf(leaf, argument)
+
+
 class LocalHandle:
     """A linearization of a local map."""
 
@@ -173,7 +180,7 @@ class LocalHandle:
         self._kept: Linearization | None = kept
 
     def import_leaf(self, leaf: Any, argument: str) -> Any:
-        return leaf if isinstance(leaf, jax.Array) else import_leaf(leaf, argument)
+        return import_local(leaf, argument)
 
     def export_leaf(self, leaf: Any, kind: kinds.Kind, like: Any) -> Any:
         return export(leaf, kind, like)
