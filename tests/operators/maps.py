@@ -182,7 +182,7 @@ def _clipped(x):
 _clipped.defvjp(lambda x: (jnp.sin(x), x), lambda x, w: (jnp.clip(w * jnp.cos(x), -0.5, 0.5),))
 
 
-def clipped(x):
+def clipped(x: Float[Array, "n"]):
     """A reverse rule by hand: reverse mode only."""
     return _clipped(x)
 
@@ -215,9 +215,7 @@ EXAMPLES = {
     "network": ({"w": np.ones((2, 3)), "b": np.ones(2), "steps": np.int64(1)}, np.ones(3)),
     "energy_of": ((1.0, [2.0]),),
 }
-HOSTED = {
-    function.__name__: Map(function, example=EXAMPLES.get(function.__name__)) for function in PLAIN
-}
+HOSTED = {function.__name__: Map(function, example=EXAMPLES.get(function.__name__)) for function in PLAIN}
 HOSTED["power"] = Map(power, static_argnames=("order", "flavour"))
 HOSTED["rough"] = Map(valley, name="rough", precision="float32", version="1.0")
 globals().update({f"hosted_{name}": hosted for name, hosted in HOSTED.items()})

@@ -132,7 +132,9 @@ REFUSED = [(), [], (0, 0), (0, -2), 2, -3, (0, 5), True, (True,), "0", 1.0, (0.0
 
 
 @pytest.mark.parametrize("argnums", REFUSED, ids=repr)
-@pytest.mark.parametrize("operation", ["jacobian", "grad", "value_and_grad", "hessian", "jvp", "vjp", "hvp", "linearize"])
+@pytest.mark.parametrize(
+    "operation", ["jacobian", "grad", "value_and_grad", "hessian", "jvp", "vjp", "hvp", "linearize"]
+)
 def test_what_names_no_argument_is_refused(hosted, operation, argnums):
     f = hosted["blend"]
     ask = {

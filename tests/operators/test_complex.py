@@ -193,7 +193,10 @@ def test_complex64_is_computed_in_single_precision(hosted):
 
 
 def test_a_gradient_needs_a_real_number(hosted):
-    for ask in (lambda: gradwire.grad(hosted["wave"])(np.float64(1)), lambda: hosted["wave"].grad(np.float64(1))):
+    for ask in (
+        lambda: gradwire.grad(hosted["wave"])(np.float64(1)),
+        lambda: hosted["wave"].grad(np.float64(1)),
+    ):
         with pytest.raises(gradwire.NotDifferentiable, match="real"):
             ask()
 

@@ -53,7 +53,6 @@ REFUSED = {
     "mode": (lambda m: m["bend"].jacobian(X, mode="up"), "ArgumentError", "bend", "mode"),
     "precision": (lambda m: m["bend"].using(precision="single")(X), "ArgumentError", "bend", "precision"),
     "device": (lambda m: m["bend"].using(device="tpu:9")(X), "ArgumentError", "bend", "device"),
-    "sparse": (lambda m: m["bend"].jacobian(X, sparse=True), "NotDifferentiable", "bend", "sparse"),
 }  # fmt: skip
 
 

@@ -25,7 +25,11 @@ MEMBERS = {
     "hvp": "(self, primals, tangents, argnums=None, **kwargs)",
     "linearize": "(self, *args, argnums=None, **kwargs)",
     "eval_shape": "(self, *args, **kwargs)",
-    "using": "(self, *, precision=None, device=None, timeout=None, keep=None)",
+    "check": "(self, *args, **kwargs)",
+    "cost": "(self, *args, **kwargs)",
+    "explain": "(self, *args, **kwargs)",
+    "using": "(self, *, precision=None, device=None, timeout=None, keep=None,"
+    " complex_as=None, nonfinite=None)",
 }
 ATTRIBUTES = {"name", "version", "signature", "operations"}
 
@@ -72,7 +76,9 @@ def shown(function):
 
 
 def public(x):
-    return {name for name in dir(x) if not name.startswith("_")}
+    """Its public members; a class's further constructors are none of its instances'."""
+    names = {name for name in dir(x) if not name.startswith("_")}
+    return {name for name in names if not isinstance(inspect.getattr_static(x, name, None), classmethod)}
 
 
 def protocol_members():
@@ -113,7 +119,9 @@ def test_the_functions_have_jaxs_names_and_options():
 
 
 def test_the_package_exports_nothing_else():
-    classes = {name for name, x in vars(gradwire).items() if isinstance(x, type) and x.__module__[:8] == "gradwire"}
+    classes = {
+        name for name, x in vars(gradwire).items() if isinstance(x, type) and x.__module__[:8] == "gradwire"
+    }
     assert set(gradwire.__all__) == FUNCTIONS.keys() | classes | {"__version__"}
 
 
@@ -143,7 +151,10 @@ def test_a_map_tells_what_was_declared(hosted):
     assert str(f.signature) == '(a: Float[Array, "n"], b: Float[Array, "m"]) -> Float[Array, "n m"]'
     assert hosted["rough"].version == "1.0"
     assert f.version == maps.HOSTED["outer"].version
-    assert str(hosted["power"].signature) == "(x: Float[Array, \"n\"], order: static = 2, *, flavour: static = 'plain')"
+    assert (
+        str(hosted["power"].signature)
+        == "(x: Float[Array, \"n\"], order: static = 2, *, flavour: static = 'plain')"
+    )
     assert str(hosted["gathered"].signature) == "(first, *others)"
     assert str(hosted["labelled"].signature) == "(x, **weights)"
 
@@ -161,21 +172,19 @@ def test_operations_are_those_that_exist(hosted):
     assert "jvp" not in hosted["clipped"].operations
 
 
-@pytest.mark.parametrize("name", ["cubic", "valley", "bend", "total", "floor", "looped", "clipped", "wave",
+@pytest.mark.parametrize("name", ["cubic", "valley", "bend", "total", "floor", "looped", "clipped", "outer",
                                   "magnitude", "intensity", "network"])  # fmt: skip
 def test_operations_are_those_that_succeed(hosted, name):
     f = hosted[name]
     point = {
         "network": maps.EXAMPLES["network"],
         "total": (np.arange(3),),
+        "outer": (np.ones(2), np.ones(3)),
         "cubic": (np.float64(0.5),),
         "magnitude": (np.array([1 + 1j, 2.0]),),
         "intensity": (np.array([1 + 1j, 2.0]),),
     }.get(name, (np.array([0.3, 0.5, 0.7]),))
-    try:
-        zeros = (None,) * len(f.linearize(*point, argnums=None)._domain.like)
-    except gradwire.NotDifferentiable:
-        zeros = (None,)
+    zeros = (None,) * len(point)
     asked = {
         "evaluate": lambda: f(*point),
         "jacobian": lambda: f.jacobian(*point),

@@ -33,7 +33,11 @@ def type_of(kind):
     return np.ndarray
 
 
-KINDS = [pytest.param(as_jax, id="jax"), pytest.param(as_torch, id="torch"), pytest.param(np.asarray, id="numpy")]
+KINDS = [
+    pytest.param(as_jax, id="jax"),
+    pytest.param(as_torch, id="torch"),
+    pytest.param(np.asarray, id="numpy"),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,7 +107,11 @@ def test_torch_results_are_writable_and_share_nothing(hosted):
 def test_a_tensor_that_requires_grad_is_refused(hosted):
     torch = pytest.importorskip("torch")
     x = torch.tensor(X, requires_grad=True)
-    for ask in (lambda: hosted["valley"](x), lambda: hosted["valley"].grad(x), lambda: hosted["bend"].jvp(X, x)):
+    for ask in (
+        lambda: hosted["valley"](x),
+        lambda: hosted["valley"].grad(x),
+        lambda: hosted["bend"].jvp(X, x),
+    ):
         with pytest.raises(gradwire.ArgumentError, match=r"gradwire\.interop\.torch") as caught:
             ask()
         assert caught.value.map in ("valley", "bend") and caught.value.argument in ("x", "tangents")

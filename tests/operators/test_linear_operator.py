@@ -51,7 +51,12 @@ def test_products_are_those_of_the_jacobian(hosted):
 def test_flat_vectors_and_columns(hosted):
     matrix = hosted["fold"].jacobian(A).reshape(3, 6)
     rng = np.random.default_rng(5)
-    x, y, columns, rows = rng.standard_normal(6), rng.standard_normal(3), rng.standard_normal((6, 4)), np.eye(3)
+    x, y, columns, rows = (
+        rng.standard_normal(6),
+        rng.standard_normal(3),
+        rng.standard_normal((6, 4)),
+        np.eye(3),
+    )
     with hosted["fold"].linearize(A) as J:
         assert_close(J.matvec(x), matrix @ x)
         assert_close(J.matvec(x[:, None]), (matrix @ x)[:, None])
@@ -63,7 +68,12 @@ def test_flat_vectors_and_columns(hosted):
         assert_close(J.T.rmatmat(columns), matrix @ columns)
         for found in (J.matvec(x), J.matmat(columns), J.rmatmat(rows)):
             assert found.flags.writeable and found.flags.c_contiguous
-        for wrong in (lambda: J.matvec(x[:5]), lambda: J.matvec(columns), lambda: J.matmat(x), lambda: J.rmatvec(x)):
+        for wrong in (
+            lambda: J.matvec(x[:5]),
+            lambda: J.matvec(columns),
+            lambda: J.matmat(x),
+            lambda: J.rmatvec(x),
+        ):
             with pytest.raises(gradwire.ShapeError) as caught:
                 wrong()
             assert caught.value.map == "fold" and caught.value.expected and caught.value.got
@@ -193,7 +203,12 @@ def test_products_send_one_request_and_not_the_point(counted):
     big = np.linspace(-1, 1, 500)
     with f.linearize(big) as J:
         assert counted.requests == ["POST /v1/maps/bend/linearize"]
-        for ask in (lambda: J @ big, lambda: J.jvp(np.ones((3, 500))), lambda: J.rmatmat(np.ones((501, 2))), J.todense):
+        for ask in (
+            lambda: J @ big,
+            lambda: J.jvp(np.ones((3, 500))),
+            lambda: J.rmatmat(np.ones((501, 2))),
+            J.todense,
+        ):
             counted.requests.clear()
             ask()
             (request,) = counted.requests

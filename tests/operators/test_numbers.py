@@ -32,7 +32,9 @@ def test_a_python_number_takes_the_other_arguments_dtype(hosted, dtype, number, 
     assert_same(got, jitted(maps.product, x, number, x64=dtype not in ("f2", "f4", "c8")))
 
 
-@pytest.mark.parametrize(("number", "dtype"), [(3, "i8"), (3.0, "f8"), (3j, "c16"), (True, "b1"), (2**53 + 1, "i8")])
+@pytest.mark.parametrize(
+    ("number", "dtype"), [(3, "i8"), (3.0, "f8"), (3j, "c16"), (True, "b1"), (2**53 + 1, "i8")]
+)
 def test_a_python_number_alone_is_64_bit(hosted, number, dtype):
     got = hosted["identity"](number)
     assert_same(got, np.array(number, dtype))
@@ -66,7 +68,9 @@ def test_an_int_becomes_floating_where_it_is_differentiated(hosted):
     want = jitted(jax.grad(maps.blend, (0, 1)), 2.0, 3.0)
     assert_same(f.grad(2, 3, argnums=(0, 1)), want)
     assert_same(gradwire.grad(f, argnums=(0, 1))(2, 3), want)
-    assert_same(f.jacobian([1, 2], X[:2], argnums=0), jitted(jax.grad(maps.blend), np.array([1.0, 2.0]), X[:2]))
+    assert_same(
+        f.jacobian([1, 2], X[:2], argnums=0), jitted(jax.grad(maps.blend), np.array([1.0, 2.0]), X[:2])
+    )
     assert_same(hosted["identity"].jvp(3, 1, argnums=0), (np.array(3.0), np.array(1.0)))
     # An array of integers is what it says.
     with pytest.raises(gradwire.NotDifferentiable):
@@ -180,7 +184,14 @@ KINDS = {"bool": 100.0, "int": 200.0, "float": 300.0, "str": 400.0, "tuple": 500
 
 def test_one_and_its_likes_are_different(hosted):
     f = hosted["power"]
-    for order, kind in ((1, "int"), (1.0, "float"), (True, "bool"), ("a", "str"), ((9,), "tuple"), (None, "none")):
+    for order, kind in (
+        (1, "int"),
+        (1.0, "float"),
+        (True, "bool"),
+        ("a", "str"),
+        ((9,), "tuple"),
+        (None, "none"),
+    ):
         assert_close(f(X, order), X + KINDS[kind])
         assert_close(f(X, order=order), X + KINDS[kind])
     assert_close(f(X), X**2 + 200)

@@ -57,7 +57,9 @@ def test_gradients_have_the_structure_of_the_argument(hosted, kind):
         assert_same(J.todense(), want)
         flat = np.concatenate([leaf.ravel() for leaf in jax.tree_util.tree_leaves(tree)])
         assert_close(J.matvec(flat), np.atleast_1d(J @ tree))
-        assert_close(J.rmatvec(np.ones(1)), np.concatenate([leaf.ravel() for leaf in jax.tree_util.tree_leaves(want)]))
+        assert_close(
+            J.rmatvec(np.ones(1)), np.concatenate([leaf.ravel() for leaf in jax.tree_util.tree_leaves(want)])
+        )
 
 
 def test_a_hessian_nests_the_argument_twice(hosted):

@@ -64,7 +64,9 @@ def test_every_leaf_has_the_same_stack(hosted):
         hosted["energy_of"].jvp({"a": X, "b": Y}, {"a": vs, "b": U})
 
 
-@pytest.mark.parametrize("wrong", [np.ones(2), np.ones((3, 1)), np.ones((3, 4)), np.float64(1.0)], ids=np.shape)
+@pytest.mark.parametrize(
+    "wrong", [np.ones(2), np.ones((3, 1)), np.ones((3, 4)), np.float64(1.0)], ids=np.shape
+)
 def test_another_shape_is_refused_never_broadcast(hosted, wrong):
     with pytest.raises(gradwire.ShapeError) as caught:
         hosted["bend"].jvp(X, wrong)
@@ -99,7 +101,9 @@ def test_none_is_a_zero_tangent(hosted):
     assert_close(hosted["bend"].vjp(X, None)[1], np.zeros(3))
 
 
-@pytest.mark.parametrize("wrong", [(V,), (V, U, V), [V, U], V, {"a": V}], ids=["1", "3", "list", "array", "dict"])
+@pytest.mark.parametrize(
+    "wrong", [(V,), (V, U, V), [V, U], V, {"a": V}], ids=["1", "3", "list", "array", "dict"]
+)
 def test_one_tangent_for_each_differentiated_argument(hosted, wrong):
     for ask in (
         lambda: hosted["outer"].jvp((X, Y), wrong),
@@ -120,7 +124,14 @@ def test_a_tangent_is_cast_to_its_arguments_dtype(hosted):
     assert want[1].dtype == np.float32
     ones = f.jvp(x, np.ones(3, "f4"))
     assert_same(f.jvp(x, V), want)
-    for tangent in (np.ones(3, "i8"), np.ones(3, bool), np.ones(3, "f2"), [1, 1, 1], [1.0, 1, 1], np.ones(3, ">f8")):
+    for tangent in (
+        np.ones(3, "i8"),
+        np.ones(3, bool),
+        np.ones(3, "f2"),
+        [1, 1, 1],
+        [1.0, 1, 1],
+        np.ones(3, ">f8"),
+    ):
         assert_same(f.jvp(x, tangent), ones)
     w = np.ones(4, "f4")
     assert_same(f.vjp(x, w.astype("f8")), f.vjp(x, w))

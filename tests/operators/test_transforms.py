@@ -189,7 +189,9 @@ def test_jvp_is_one_request_and_jaxs(hosted, counted):
     want = jitted(lambda x, y, v, w: jax.jvp(maps.outer, (x, y), (v, w)), X, Y, V, Y)
     assert_same(gradwire.jvp(hosted["outer"], (X, Y), (V, Y)), want)
     assert_same(gradwire.jvp(hosted["outer"], [X, Y], [V, Y]), want)
-    assert_same(gradwire.jvp(hosted["outer"], (X, Y), (None, Y))[1], hosted["outer"].jvp((X, Y), Y, argnums=1)[1])
+    assert_same(
+        gradwire.jvp(hosted["outer"], (X, Y), (None, Y))[1], hosted["outer"].jvp((X, Y), Y, argnums=1)[1]
+    )
     assert_same(gradwire.jvp(hosted["outer"], (X, Y), (None, None))[1], np.zeros((3, 2)))
     assert_close(gradwire.jvp(hosted["scaled"], (X, 3), (V, None))[1], 3 * np.cos(X) * V)
     value, tangent, aux = gradwire.jvp(hosted["with_aux"], (X,), (V,), has_aux=True)

@@ -216,7 +216,9 @@ def test_using_gives_the_same_map_with_an_option(hosted):
     assert_same(gradwire.grad(f).using(timeout=30.0)(X), gradwire.grad(f.using(timeout=30.0))(X))
 
 
-@pytest.mark.parametrize("precision", ["float8", "compute=float31", "quick", "compute=float32,compute=float64"])
+@pytest.mark.parametrize(
+    "precision", ["float8", "compute=float31", "quick", "compute=float32,compute=float64"]
+)
 def test_a_policy_that_is_none_is_refused(hosted, precision):
     with pytest.raises(gradwire.ArgumentError) as caught:
         hosted["valley"].using(precision=precision)(X)
@@ -227,10 +229,3 @@ def test_a_device_that_is_not_there_is_refused(hosted):
     with pytest.raises(gradwire.ArgumentError) as caught:
         hosted["valley"].using(device="gpu:7")(X)
     assert caught.value.argument == "device"
-
-
-def test_sparse_answers_not_yet_by_a_clear_error(hosted):
-    with pytest.raises(gradwire.NotDifferentiable, match="ask without sparse"):
-        hosted["bend"].jacobian(X, sparse=True)
-    with pytest.raises(gradwire.NotDifferentiable, match="ask without sparse"):
-        hosted["bend"].hessian(X, sparse=True)
