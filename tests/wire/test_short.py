@@ -41,7 +41,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, np.ndarray):
-        return value.dtype.str, value.tolist()
+        return value.dtype.str, repr(value.tolist())
     if isinstance(value, memoryview):
         return "binary", bytes(value), value.readonly, value.format
     return type(value), repr(value)
