@@ -111,11 +111,18 @@ def _products(split: Split, inputs: Inputs, axis: str) -> Callable[[Any], Any]:
 
 
 def compressed(split: Split, axis: str, size: int) -> Callable[..., Any]:
-    """The sums of all columns (rows) of each of ``size`` colours, from the colour ``start``: an array (size, …)."""
+    """The weighted sum of all columns (rows) of one colour, for ``size`` colours from ``start``.
 
-    def of(inputs: Inputs, colours: Any, start: Any) -> Any:
+    The function of (inputs, colours, weights, start) gives an array of shape (size, …).
+    """
+
+    def of(inputs: Inputs, colours: Any, weights: Any, start: Any) -> Any:
         product = _products(split, inputs, axis)
-        return jax.vmap(lambda colour: product(colours == colour))(start + jnp.arange(size, dtype=jnp.int32))
+
+        def total(colour: Any) -> Any:
+            return product(jnp.where(colours == colour, weights, 0))
+
+        return jax.vmap(total)(start + jnp.arange(size, dtype=jnp.int32))
 
     return of
 
@@ -160,6 +167,7 @@ class Plan:
         layout: of its matrix.
         colouring: what is computed together.
         blocks: the patterns of the answer; None where there are none to rely on.
+        ones: the weight of each column (or row).
         size: colours computed at once.
         compiled: computes them.
         fallback: why there is no pattern, or None.
@@ -168,6 +176,7 @@ class Plan:
     layout: Layout
     colouring: Colouring
     blocks: tuple[Block, ...] | None
+    ones: np.ndarray
     size: int
     compiled: Compiled
     fallback: str | None = None
@@ -245,7 +254,7 @@ class SparseQueries:
         return _Planner(self._engine, asked, device).plan()
 
     def begin(self, plan: Plan | HandPlan, asked: Asked, device: Device) -> Computation | HandComputation:
-        """The answer to ``asked``, to be computed part by part: each of ``parts`` on the device, then ``finish``."""
+        """The answer to ``asked``, in parts: each of ``parts`` on the device, then ``finish``."""
         if isinstance(plan, HandPlan):
             return HandComputation(self._engine, plan, asked, device)
         return Computation(self._engine, plan, asked, device)
@@ -278,7 +287,7 @@ class Computation:
             self._asked = replace(
                 self._asked, inputs=_placed(self._asked.inputs, self._device, query.precision)
             )
-        given = (self._asked.inputs, plan.colouring.colours, np.int32(start))
+        given = (self._asked.inputs, plan.colouring.colours, plan.ones, np.int32(start))
         made = np.asarray(run(plan.compiled, given, query.precision, self._device, query.map))
         made = made[: plan.colouring.count - start]
         if plan.blocks is None:
@@ -327,7 +336,8 @@ class Computation:
         if not self._done:
             return np.zeros(len(self._plan.colouring.where))
         whole = self._done[0] if len(self._done) == 1 else np.concatenate(self._done)
-        return whole.ravel()[self._plan.colouring.where]
+        values: np.ndarray = whole.ravel()[self._plan.colouring.where]
+        return values
 
     def _entries(self) -> tuple[Pattern, np.ndarray]:
         """The pattern and values of what was not zero."""
@@ -539,14 +549,21 @@ class _Planner:
         """The plan by the first colouring whose mode of differentiation exists."""
         for colouring in colourings:
             try:
-                size, compiled = self.compiled(colouring)
-                return Plan(self.layout, colouring, blocks, size, compiled)
+                ones: np.ndarray = np.ones(len(colouring.colours), self.weight_dtype(colouring.axis))
+                size, compiled = self.compiled(colouring, ones)
+                return Plan(self.layout, colouring, blocks, ones, size, compiled)
             except NotDifferentiable:
                 if colouring is colourings[-1]:
                     raise
         raise AssertionError("the last one either works or raises")
 
-    def compiled(self, colouring: Colouring) -> tuple[int, Compiled]:
+    def weight_dtype(self, axis: str) -> type:
+        whole = self.complex_in if axis == "columns" else self.complex_out
+        if self.query.precision.x64:
+            return np.complex128 if whole else np.float64
+        return np.complex64 if whole else np.float32
+
+    def compiled(self, colouring: Colouring, ones: np.ndarray) -> tuple[int, Compiled]:
         query, axis = self.query, colouring.axis
         height, width = self.layout.shape
         across = height if axis == "columns" else width
@@ -554,7 +571,7 @@ class _Planner:
         size = max(1, min(LINES, colouring.count, BLOCK_BYTES // max(1, across * widest)))
 
         def make() -> Compiled:
-            given = (self.asked.inputs, colouring.colours, np.int32(0))
+            given = (self.asked.inputs, colouring.colours, ones, np.int32(0))
             specs = specs_of(given, query.precision, self.device.sharding)
             lowered = traced(compressed(self.split, axis, size), specs, query.precision, query.map)
             return compile_lowered(lowered, answer_bytes=None, memory=self.device.memory, map=query.map)
@@ -570,22 +587,19 @@ class _Planner:
         At the point asked for and at one near it, the matrix times a random vector must be what
         differentiation alone makes of that vector.
         """
-        axis = plan.colouring.axis
-        product = self.product(axis)
-        whole = self.complex_in if axis == "columns" else self.complex_out
-        random = np.random.default_rng(0)
+        axis, vector = plan.colouring.axis, self.random_vector(plan.ones)
+        as_one = (np.zeros_like(plan.colouring.colours), vector, np.int32(0))
         never: np.ndarray | None = None
-        for inputs in (self.asked.inputs, self.nearby(random)):
-            asked = replace(self.asked, inputs=inputs)
+        for inputs in (self.asked.inputs, self.nearby()):
             try:
-                computation = Computation(self.engine, plan, asked, self.device)
+                computation = Computation(self.engine, plan, replace(self.asked, inputs=inputs), self.device)
                 for part in computation.parts:
                     part()
                 pattern, values = computation.matrix()
-                vector = random.standard_normal(self.layout.shape[axis == "columns"])
-                if whole:
-                    vector = vector + 1j * random.standard_normal(len(vector))
-                exact = product(inputs, vector)
+                given = (inputs, *as_one)
+                exact = np.asarray(
+                    run(plan.compiled, given, self.query.precision, self.device, self.query.map)
+                )[0]
             except MapFailed:
                 if inputs is self.asked.inputs:
                     raise
@@ -600,30 +614,16 @@ class _Planner:
             return "an operation in it is not seen through: every entry might differ from zero"
         return None
 
-    def product(self, axis: str) -> Callable[[Inputs, np.ndarray], np.ndarray]:
-        """The Jacobian (or its transpose) times a vector, compiled."""
-        query = self.query
+    def random_vector(self, ones: np.ndarray) -> np.ndarray:
+        random = np.random.default_rng(0)
+        vector = random.standard_normal(len(ones))
+        if ones.dtype.kind == "c":
+            vector = vector + 1j * random.standard_normal(len(ones))
+        return vector.astype(ones.dtype)
 
-        def of(inputs: Inputs, vector: Any) -> Any:
-            return _products(self.split, inputs, axis)(vector)
-
-        compiled: list[Compiled] = []
-
-        def product(inputs: Inputs, vector: np.ndarray) -> np.ndarray:
-            wide = query.precision.x64
-            real, whole = (np.float64, np.complex128) if wide else (np.float32, np.complex64)
-            vector = vector.astype(whole if vector.dtype.kind == "c" else real)
-            if not compiled:
-                specs = specs_of((inputs, vector), query.precision, self.device.sharding)
-                lowered = traced(of, specs, query.precision, query.map)
-                memory = self.device.memory
-                compiled.append(compile_lowered(lowered, answer_bytes=None, memory=memory, map=query.map))
-            return np.asarray(run(compiled[0], (inputs, vector), query.precision, self.device, query.map))
-
-        return product
-
-    def nearby(self, random: np.random.Generator) -> Inputs:
+    def nearby(self) -> Inputs:
         """The inputs with every differentiated number moved a little."""
+        random = np.random.default_rng(1)
 
         def moved(leaf: Any) -> Any:
             if is_number(leaf):
@@ -666,7 +666,7 @@ def agree(found: np.ndarray, exact: np.ndarray, scale: np.ndarray) -> bool:
     finite = np.isfinite(found)
     if not np.array_equal(finite, np.isfinite(exact)):
         return False
-    rounding = float(jnp.finfo(exact.dtype).eps)
+    rounding = float(jnp.finfo(exact.dtype).eps)  # type: ignore[no-untyped-call]
     scale = np.where(np.isfinite(scale), scale, 0)
     allowed = rounding**0.5 * scale + rounding**0.75 * np.max(scale, initial=0)
     return bool(np.all(np.abs(found - _wide(exact))[finite] <= allowed[finite]))
