@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import re
 import time
@@ -78,7 +79,13 @@ class Endpoint:
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._answer(Exchange(self._service, self._settings, scope, receive, send))
+        exchange = Exchange(self._service, self._settings, scope, receive, send)
+        try:
+            await self._answer(exchange)
+        finally:
+            if exchange.is_large:
+                # JAX lets go of the arguments that it used in place when Python next collects garbage.
+                gc.collect(0)
 
 
 class Exchange:
@@ -94,6 +101,7 @@ class Exchange:
         self.send = send
         self.timing: dict[str, float] = {}
         self.in_blocks = False
+        self.is_large = False
 
     @property
     def owner(self) -> str:
@@ -138,7 +146,8 @@ class Exchange:
         body = await receive_body(self.scope, self.receive, self.settings)
         started = time.perf_counter()
         limits = self.settings.wire_limits
-        if len(body) > LARGE:
+        self.is_large = len(body) > LARGE
+        if self.is_large:
             message = await asyncio.to_thread(codec.decode, body, limits)
         else:
             message = codec.decode(body, limits)

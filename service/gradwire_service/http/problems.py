@@ -52,8 +52,7 @@ class Problems:
         except ClientDisconnected:
             return
         except GradwireError as error:
-            # Its frames hold this one, and the request's arrays, until the garbage collector comes by.
-            problem = error.with_traceback(None)
+            problem = _without_frames(error)
         except HTTPException as error:
             problem = _of_router(error, scope)
             if error.status_code == 405:
@@ -68,6 +67,15 @@ class Problems:
             # Half an answer cannot be taken back: end the connection so that the client sees it.
             raise RuntimeError(f"the answer broke off: {problem.kind}")
         await send_problem(problem, scope, send, headers)
+
+
+def _without_frames(error: GradwireError) -> GradwireError:
+    """``error``, whose frames would hold it, and the request's arrays, until garbage is collected."""
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__context__
+    return error
 
 
 async def unhandled(request: Request, error: Any) -> Response:
