@@ -1,5 +1,5 @@
 # Needs make, git and Python 3.11 or newer; everything else goes into .venvs/.
-#   make demo | test | serve | lint | bench | lock | clean        PYTHON=python3.13 chooses another Python
+#   make demo | test | serve | lint | bench | soak | lock | clean        PYTHON=python3.13 chooses another Python
 
 PYTHON ?= python3
 MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -14,7 +14,7 @@ EXTRA_client := demo
 EXTRA_test := test
 EXTRA_lint := dev
 
-.PHONY: demo test serve lint bench lock clean torch image
+.PHONY: demo test serve lint bench soak lock clean torch image
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
@@ -42,6 +42,10 @@ $(call installed,bench-peers): requirements/peers.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --requirement requirements/peers.txt
 	@touch $@
+
+# Ten thousand requests of nearly as many shapes, and where the memory stands: make soak N=1000 is quicker.
+soak: $(call installed,test)
+	$(call environment,test)/bin/python -m benchmarks.soak $(N)
 
 # Resolves pyproject.toml's ranges anew and records the versions for this Python.
 lock:
