@@ -11,13 +11,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from running import FEW, MAPS, Running, started
+from running import EXAMPLES, FEW, MAPS, Running, started
 
 
 @pytest.fixture(scope="session")
 def everything() -> Iterator[Running]:
     """Every map of `hosted`, on three devices, with small bounds."""
-    options = ("--answer-bytes", "1MiB", "--compiled-queries", "40", "--transform-depth", "8")
+    options = ("--answer-bytes", "1MiB", "--compiled-queries", "24", "--transform-depth", "8")
     with started(MAPS, *options, devices=3) as running:
         yield running
 
@@ -27,6 +27,13 @@ def restricted() -> Iterator[Running]:
     """Computes in 32 bit by default, and in 16 at will; on the second of its two devices."""
     options = ("--precision", "float32", "--allow-precision", "float32,float16", "--device", "cpu:1")
     with started(FEW, *options, devices=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def examples() -> Iterator[Running]:
+    """The examples, side by side."""
+    with started(*(EXAMPLES / f"{name}.py" for name in ("mri", "fft", "tutorial"))) as running:
         yield running
 
 

@@ -188,6 +188,15 @@ def _slow(x: Float[Array, "n"], seconds: float = 1.0) -> Float[Array, "n"]:
 slow = Map(_slow, name="slow", static_argnames=("seconds",))
 
 
+def _long_to_trace(x: Float[Array, "n"], seconds: float = 0.0) -> Float[Array, "n"]:
+    """Takes its time before it is compiled."""
+    time.sleep(seconds)
+    return x
+
+
+long_to_trace = Map(_long_to_trace, name="long_to_trace", static_argnames=("seconds",))
+
+
 @Map
 def refusing(x: Float[Array, "n"]) -> Float[Array, "n"]:
     """Raises while it is traced."""

@@ -18,6 +18,7 @@ from gradwire import wire
 from gradwire._errors import KINDS
 
 MAPS = Path(__file__).with_name("hosted.py")
+EXAMPLES = Path(__file__).parents[2] / "examples"
 FEW = Path(__file__).with_name("few.py")
 SERVE = "import sys; from gradwire_service.serve import command; sys.exit(command(sys.argv[1:]))"
 
@@ -62,6 +63,13 @@ class Running:
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.send("GET", path, **headers)
+
+    def status(self, path: str) -> int:
+        """The status of a GET; 0 where nobody answers."""
+        try:
+            return self.get(path).status
+        except httpx.TransportError:
+            return 0
 
     def post(self, path: str, fields: Any, **headers: str) -> Answer:
         """The answer to a JSON request: fields as `json` has them."""
@@ -121,7 +129,7 @@ def tree(answer: Answer, field: str = "value") -> Any:
 
 
 @contextmanager
-def started(*arguments: str | Path, devices: int = 1) -> Iterator[Running]:
+def started(*arguments: str | Path, devices: int = 1, until_ready: bool = True) -> Iterator[Running]:
     """`gradwire serve` with these arguments, once it is ready."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith("GRADWIRE_")}
     environ |= {
@@ -141,7 +149,7 @@ def started(*arguments: str | Path, devices: int = 1) -> Iterator[Running]:
         line = process.stdout.readline()
         assert " at http://" in line, f"the service did not start: {line}"
         running = Running(line.rpartition(" at ")[2].strip(), process)
-        while running.get("/health/ready").status != 200:
+        while until_ready and running.status("/health/ready") != 200:
             time.sleep(0.05)
         yield running
     finally:

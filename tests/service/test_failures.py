@@ -90,17 +90,17 @@ def test_nan_and_infinity_are_results_like_any(service: Running, accept: str) ->
 def test_what_jax_cannot_hold_in_an_array_is_refused_when_it_returns(tmp_path: Path) -> None:
     file = tmp_path / "odd.py"
     file.write_text(
-        "import jax.numpy as jnp\nfrom gradwire_service import Map\n"
+        "from jaxtyping import Array, Float\nfrom gradwire_service import Map\nV = Float[Array, 'n']\n"
         "@Map\ndef cubic(x): return x**3\n"
-        "@Map\ndef keyed(x): return {1: x}\n"
-        "@Map\ndef setted(x): return {1, 2}\n"
-        "@Map\ndef exiting(x): raise SystemExit(3)\n"
-        "@Map\ndef recursing(x): return recursing(x)\n"
-        "@Map\ndef secretive(x): raise KeyError('/var/lib/secret/place')\n"
-        "@Map\ndef verbose(x): raise ValueError('long ' * 100_000)\n"
-        "@Map\ndef strange(x): raise ValueError('\\ud800 \\x00 \\x1b[31m')\n"
-        "@Map\ndef nothing(x): return None\n"
-        "@Map\ndef listed(x): return [x, (x, {'k': x}), None]\n"
+        "@Map\ndef keyed(x: V): return {1: x}\n"
+        "@Map\ndef setted(x: V): return {1, 2}\n"
+        "@Map\ndef exiting(x: V): raise SystemExit(3)\n"
+        "@Map\ndef recursing(x: V): return recursing(x)\n"
+        "@Map\ndef secretive(x: V): raise KeyError('/var/lib/secret/place')\n"
+        "@Map\ndef verbose(x: V): raise ValueError('long ' * 100_000)\n"
+        "@Map\ndef strange(x: V): raise ValueError('\\ud800 \\x00 \\x1b[31m')\n"
+        "@Map\ndef nothing(x: V): return None\n"
+        "@Map\ndef listed(x: V): return [x, (x, {'k': x}), None]\n"
     )
     with started(file) as service:
         for name in ("keyed", "setted", "exiting", "recursing", "secretive", "verbose", "strange"):
