@@ -70,11 +70,12 @@ class Policy:
         The input's precision is that of its widest floating or complex array; without
         one it is 64 bit. Integers and Python numbers never decide.
         """
-        widest, name = 0, "float64"
+        widest, name, has_complex = 0, "float64", False
         for leaf in leaves:
             if is_number(leaf) or not is_inexact(leaf.dtype):
                 continue
             bits, real = real_dtype(leaf.dtype)
+            has_complex = has_complex or leaf.dtype.kind == "c"
             if bits > widest:
                 widest, name = bits, real
         input_bits = widest or 64
@@ -82,6 +83,8 @@ class Policy:
             compute, bits = name, input_bits
         else:
             compute, bits = self.compute, BITS[self.compute]
+        # Complex numbers have no fewer than two float32.
+        computed_in = "float32" if has_complex and bits < 32 else compute
         output = name if self.output == INPUT else self.output
         as_computed = self.compute == INPUT and self.output == INPUT
         return Precision(
@@ -89,8 +92,8 @@ class Policy:
             cast=None if self.compute == INPUT else compute,
             output=None if as_computed else output,
             matmul=self.matmul,
-            computed_in=compute,
-            lossy=bits < input_bits,
+            computed_in=computed_in,
+            lossy=BITS.get(computed_in, bits) < input_bits,
         )
 
 

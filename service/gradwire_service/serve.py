@@ -50,6 +50,8 @@ def command(argv: Sequence[str]) -> int:
         with listening(settings) as (listener, url):
             maps = load_maps(sources)
             app = create_app(maps, settings)
+            # From here on a client's connection is kept until it is answered.
+            listener.listen(2048)
             print(f"gradwire: {', '.join(map.name for map in maps)} at {url}", flush=True)
             server(app, settings, url).run(sockets=[listener])
     except (GradwireError, OSError) as error:

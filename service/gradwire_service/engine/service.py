@@ -529,7 +529,9 @@ class Service:
         return asked
 
     def _place(self, declaration: Declaration, wanted: str | None) -> Device:
-        return self.engine.devices.choose(wanted or declaration.device or self._settings.device)
+        return self.engine.devices.choose(
+            next((d for d in (wanted, declaration.device, self._settings.device) if d is not None), None)
+        )
 
     async def _compiled(self, key: Hashable, make: Callable[[], Compiled]) -> Compiled:
         """The executable for ``key``; compiled apart from the device, once, whoever else waits for it."""
