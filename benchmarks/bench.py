@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 import traceback
@@ -44,10 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [name for name in names if name not in BARS]
     if unknown:
         parser.error(f"there is no {unknown[0]}; there are {', '.join(BARS)}")
+    # Stopped from outside, it stops its servers too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    machine = facts()
     with Session(peers_python=options.peers_python) as session:
         sections = measure(names, session)
     if set(names) == set(BARS):
-        results = Results("make bench", facts(), sections)
+        results = Results("make bench", machine, sections)
         results.save()
         page.write(results)
         print(f"{RESULTS.name} and {page.PAGE.name} are written.")

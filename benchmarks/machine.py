@@ -18,6 +18,7 @@ def facts() -> dict[str, str]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.machine()}",
         "devices": ", ".join(sorted(devices)),
+        "load before the run": f"{os.getloadavg()[0]:.1f}",
         "Python": platform.python_version(),
         **{name: version(name) for name in ("jax", "numpy", "uvicorn", "httpx")},
     }

@@ -71,7 +71,7 @@ class Peers:
         return self._open.enter_context(servers.started(command, port, environment={"JAX_ENABLE_X64": "1"}))
 
     def call(self, peer: str, task: str, n: int) -> Timed:
-        """``task`` (``vjp`` or ``jacobian``) at size ``n``, asked of a peer of `client.CALLS`, timed there."""
+        """``task`` (``vjp`` or ``jacobian``) of size ``n``, by a peer of `client.CALLS`, timed there."""
         url = self.umbridge.url if peer.startswith("umbridge") else self.tesseract.url
 
         def calls(number: int) -> list[float]:
