@@ -629,7 +629,10 @@ class OperatorBase:
                 DenseFallbackWarning,
                 stacklevel=_callers_level(),
             )
-        return tree_map(Csr.to_scipy, answer(call.operation))
+        matrices = answer(call.operation)
+        if self._options.nonfinite == "raise":
+            self._check_finite(matrices, call)
+        return tree_map(Csr.to_scipy, matrices)
 
     def _export(self, tree: Tree, call: Call) -> Any:
         kind, like = call.like
@@ -640,12 +643,14 @@ class OperatorBase:
     def _check_finite(self, tree: Tree, call: Call) -> None:
         """Refuse an answer with NaN or infinities, saying where the first one is."""
         for number, leaf in enumerate(leaves(tree)):
-            array = np.asarray(leaf)
+            array = leaf.values if isinstance(leaf, Csr) else np.asarray(leaf)
             if not is_inexact(array.dtype):
                 continue
             bad = ~np.isfinite(array)
             if bad.any():
                 where = tuple(int(i) for i in np.argwhere(bad)[0])
+                if isinstance(leaf, Csr):
+                    where = leaf.place(where[0])
                 raise MapFailed(
                     f"{call.operation} of {self.name} gave {int(bad.sum())} entries that are not finite, "
                     f"the first at {where} of array {number} of the answer.",

@@ -71,6 +71,11 @@ class Csr:
     def nbytes(self) -> int:
         return self.pattern.nbytes + self.values.nbytes
 
+    def place(self, entry: int) -> tuple[int, int]:
+        """The row and column of one of the values."""
+        row = int(np.searchsorted(self.pattern.indptr, entry, side="right")) - 1
+        return row, int(self.pattern.indices[entry])
+
     def to_scipy(self) -> Any:
         """A ``scipy.sparse.csr_array`` that shares memory with nothing; of 16-bit values as float32."""
         pattern = self.pattern

@@ -29,8 +29,11 @@ from gradwire._sparse import Pattern
 SECONDS = 120.0
 """How long the search for a pattern may take."""
 
-STAR_FROM = 16
+MANY = 16
 """Colours from which a colouring that makes use of symmetry is tried."""
+
+HUBS = (1, 2, 4, 8, 16, 32, 64)
+"""How many columns may be computed alone, so that the others need not heed their rows."""
 
 
 class Undetected(Exception):
@@ -202,18 +205,32 @@ def colour(pattern: Pattern, axis: str, *, symmetric: bool = False) -> Colouring
 
     With ``symmetric`` an entry may also be read from its mirror image, where that saves colours.
     """
-    rows = rows_of(pattern)
+    rows, columns = rows_of(pattern), pattern.indices
+    height, width = pattern.shape
     if axis == "rows":
-        colours, count = _greedy(pattern.indices, rows, pattern.shape[1], pattern.shape[0])
-        where = colours[rows] * np.int64(pattern.shape[1]) + pattern.indices
-    else:
-        colours, count = _greedy(rows, pattern.indices, *pattern.shape)
-        where = colours[pattern.indices] * np.int64(pattern.shape[0]) + rows
-        if symmetric and count >= STAR_FROM:
-            star = _star(pattern, rows)
-            if star.count < count:
-                return star
-    return Colouring(axis, colours, count, where)
+        colours, count = _greedy(columns, rows, width, height)
+        return Colouring(axis, colours, count, colours[rows] * np.int64(width) + columns)
+    colours, count = _greedy(rows, columns, height, width)
+    found = Colouring(axis, colours, count, colours[columns] * np.int64(height) + rows)
+    if symmetric:
+        for hubs in HUBS:
+            if found.count >= MANY and hubs < min(found.count, width):
+                found = min(found, _around_hubs(pattern, rows, hubs), key=lambda tried: tried.count)
+    return found
+
+
+def _around_hubs(pattern: Pattern, rows: np.ndarray, hubs: int) -> Colouring:
+    """The fullest columns each alone. Their rows are known from their columns: the others may meet there."""
+    columns, n = pattern.indices, pattern.shape[0]
+    alone = np.argsort(-np.bincount(columns, minlength=n), kind="stable")[:hubs]
+    is_hub = np.zeros(n, np.bool_)
+    is_hub[alone] = True
+    rest = ~(is_hub[rows] | is_hub[columns])
+    colours, count = _greedy(rows[rest], columns[rest], n, n)
+    colours[alone] = np.arange(count, count + hubs)
+    mirrored = is_hub[rows] & ~is_hub[columns]
+    of, at = np.where(mirrored, rows, columns), np.where(mirrored, columns, rows)
+    return Colouring("columns", colours, count + hubs, colours[of] * np.int64(n) + at)
 
 
 def rows_of(pattern: Pattern) -> np.ndarray:
@@ -247,25 +264,3 @@ def _greedy(meets: np.ndarray, coloured: np.ndarray, lines: int, total: int) -> 
         colours[vertex] = bit.bit_length() - 1
         count = max(count, bit.bit_length())
     return colours, count
-
-
-def _star(pattern: Pattern, rows: np.ndarray) -> Colouring:
-    """A star colouring: of each two mirrored entries only one need stand alone."""
-    import asdex
-
-    n = pattern.shape[0]
-    columns, rows = pattern.indices.astype(np.int64), rows.astype(np.int64)
-    # As if symmetric: what is computed for entries that are not there is not read.
-    keys = np.unique(np.concatenate([rows * n + columns, columns * n + rows]))
-    colours, count, stars = asdex.color_symmetric(
-        asdex.SparsityPattern.from_coo(keys // n, keys % n, pattern.shape)
-    )
-    hub = columns.copy()
-    apart = rows != columns
-    i, j = rows[apart], columns[apart]
-    edges = stars.edge_lo.astype(np.int64) * n + stars.edge_hi
-    edge = stars.edge_pos[np.searchsorted(edges, np.minimum(i, j) * n + np.maximum(i, j))]
-    hubs = stars.hub[stars.star[edge]].astype(np.int64)
-    hub[apart] = np.where(hubs < 0, -hubs - 1, hubs)
-    where = colours[hub] * np.int64(n) + np.where(hub == columns, rows, columns)
-    return Colouring("columns", colours.astype(np.int32), int(count), where)

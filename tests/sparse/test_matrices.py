@@ -57,7 +57,7 @@ def test_a_tridiagonal_hessian_has_exactly_its_three_diagonals(hosted, random, d
     np.testing.assert_array_equal(found.toarray(), found.toarray().T)
 
 
-def test_an_arrow_takes_two_colours(hosted, random):
+def test_an_arrow_has_no_more_than_its_entries(hosted, random):
     x = random.standard_normal(60)
     found = hosted["arrow"].hessian(x, sparse=True)
     wanted = np.diag(2.0 - x[0] * np.cos(x) * (np.arange(60) > 0))
@@ -202,6 +202,8 @@ def test_what_is_not_finite_stays_in_its_row(hosted):
     assert np.isnan(found[3, 3]) and found[4, 4] == -np.inf
     np.testing.assert_array_equal(found[:3], hosted["chain"].jacobian(np.array([1.0, 2, 3, 0, 0, 0]))[:3])
     np.testing.assert_array_equal(found[5], [0, 0, 0, 0, 1, -16])
+    with pytest.raises(gradwire.MapFailed, match=r"the first at \(1, 0\)"):
+        hosted["chain"].using(nonfinite="raise").jacobian(np.array([1.0, np.inf, 2.0, 3.0]), sparse=True)
 
 
 def test_jax_arrays_and_torch_tensors_give_scipy_matrices_too(hosted):

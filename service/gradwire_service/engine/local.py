@@ -62,7 +62,7 @@ def answer(
             )
         if call.sparse:
             raise NotDifferentiable(
-                "A sparse matrix is a SciPy array, which JAX cannot trace: call it outside of jit, grad, vmap.",
+                "A sparse matrix is no array that JAX can trace: call it outside of jit, grad, vmap.",
                 map=declaration.name,
                 argument="sparse",
                 expected="concrete arrays",
