@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -105,7 +106,7 @@ def check_dtype(leaf: Any, annotation: Any, *, argument: str, map: str) -> Any:
         ]
         if wider and wider[0] is not int:
             return wider[0](leaf)
-    elif any(_matches(leaf.dtype, name) for name in _names(annotation)):
+    elif _fits(leaf.dtype, annotation):
         return leaf
     raise DTypeError(
         f"{argument} is declared {declared.__name__}.",
@@ -114,6 +115,12 @@ def check_dtype(leaf: Any, annotation: Any, *, argument: str, map: str) -> Any:
         expected=declared.__name__,
         got=describe_leaf(leaf),
     )
+
+
+@lru_cache(maxsize=4096)
+def _fits(dtype: Any, annotation: Any) -> bool:
+    """Whether arrays of ``dtype`` are of the declared class."""
+    return any(_matches(dtype, name) for name in _names(annotation))
 
 
 def _names(annotation: Any) -> Sequence[Any]:
