@@ -16,12 +16,11 @@ import msgpack
 import numpy as np
 import pytest
 
-from engine.hosted import __file__ as HOSTED
 from engine.hosting import PATIENCE, Gate, Live, forget_peak, live, resident_memory
 from gradwire import wire
 from gradwire_service import Map
 from gradwire_service.engine.blocks import ROWS, Blocks
-from service.running import started
+from service.running import Running
 
 BLOCKS = "application/vnd.gradwire.blocks+msgpack"
 MIB = 1 << 20
@@ -101,7 +100,7 @@ def lab() -> Iterator[Live]:
 
 
 @contextmanager
-def asked(lab: Live | Any, path: str, fields: dict[str, Any], **headers: str) -> Iterator[httpx.Response]:
+def asked(lab: Live | Running, path: str, fields: dict[str, Any], **headers: str) -> Iterator[httpx.Response]:
     body = b"".join(bytes(part) for part in wire.MSGPACK.encode(fields, "str"))
     named = {"content-type": "application/msgpack", "accept": BLOCKS, **headers}
     with httpx.stream("POST", f"{lab.url}{path}", content=body, headers=named, timeout=PATIENCE) as answer:
@@ -328,12 +327,11 @@ def test_a_timeout_that_passes_ends_the_stream() -> None:
         assert_ends(lab)
 
 
-def test_the_service_holds_a_few_blocks_and_never_the_jacobian() -> None:
+def test_the_service_holds_a_few_blocks_and_never_the_jacobian(served: Running) -> None:
     n = 8192  # 256 MiB in float32
-    with started(HOSTED) as running:
-        fields = {"args": [wire.Tree(np.linspace(0, 1, n, dtype="float32"))]}
-        forget_peak(running.process.pid)
-        before = resident_memory(running.process.pid)
-        with asked(running, "/v1/maps/neighbours/jacobian", fields) as answer:
-            assert sum(len(piece) for piece in answer.iter_raw()) > n * n * 4
-        assert resident_memory(running.process.pid, "VmHWM") - before < 128 * MIB
+    fields = {"args": [wire.Tree(np.linspace(0, 1, n, dtype="float32"))]}
+    forget_peak(served.process.pid)
+    before = resident_memory(served.process.pid)
+    with asked(served, "/v1/maps/neighbours/jacobian", fields) as answer:
+        assert sum(len(piece) for piece in answer.iter_raw()) > n * n * 4
+    assert resident_memory(served.process.pid, "VmHWM") - before < 128 * MIB

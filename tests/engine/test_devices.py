@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 import gradwire
-from engine.hosted import __file__ as HOSTED
 from engine.hosting import Gate, ask, hosting, live, until, value
 from gradwire._errors import AnswerTooLarge, DeadlineExceeded, OutOfMemory
 from gradwire_service import Map
-from service.running import started
+from service.running import Running
 
 
 def evaluate(url: str, map: str, x: list[float], **headers: str) -> httpx.Response:
@@ -169,17 +168,15 @@ def test_a_device_that_runs_out_of_memory_goes_on() -> None:
         assert evaluate(lab.url, "more", [1.0]).json()["value"] == [2.0]
 
 
-def test_the_least_busy_device_is_chosen() -> None:
-    with started(HOSTED, devices=3) as running, ThreadPoolExecutor(3) as pool:
+def test_the_least_busy_device_is_chosen(served: Running) -> None:
+    def ask_for(seconds: float, device: str | None = None) -> str:
+        fields = {"kwargs": {"seconds": seconds}, "device": device}
+        answer = served.ask("waiting", "evaluate", np.ones(2), **fields)
+        assert answer.status == 200
+        return str(answer.fields["meta"]["device"])
 
-        def ask_for(seconds: float, device: str | None = None) -> str:
-            answer = running.ask(
-                "waiting", "evaluate", np.ones(2), kwargs={"seconds": seconds}, device=device
-            )
-            assert answer.status == 200
-            return str(answer.fields["meta"]["device"])
-
-        names = ["cpu:0", "cpu:1", "cpu:2"]
-        assert [ask_for(1.0, name) for name in names] == names  # compiled everywhere
+    names = ["cpu:0", "cpu:1", "cpu:2"]
+    assert [ask_for(1.0, name) for name in names] == names  # compiled everywhere
+    with ThreadPoolExecutor(3) as pool:
         assert sorted(pool.map(ask_for, [1.0] * 3)) == names
-        assert ask_for(1.0, "cpu") == "cpu:0"
+    assert ask_for(1.0, "cpu") == "cpu:0"
