@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from jaxtyping import Array, Float
 
 from gradwire import wire
 from gradwire_service import Map, Settings, create_app
+from gradwire_service.http.memory import Memory
 
 
 @Map
@@ -81,3 +84,27 @@ def is_let_go_of(operation: str, fields: Any, status: int) -> bool:
         return kept() is None
     finally:
         gc.enable()
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_memory_that_the_allocator_kept_is_given_back_when_no_large_request_follows() -> None:
+    # Too small for mappings of their own, and the last one keeps the others from the heap's end.
+    blocks = [bytearray(100_000) for _ in range(1000)]
+    del blocks[:-1]
+    before = resident()
+
+    async def ended() -> None:
+        memory = Memory(quiet=0.01)
+        memory.large_request_ended()
+        memory.large_request_ended()
+        patience = time.monotonic() + 20
+        while resident() > before - 40_000_000:
+            assert time.monotonic() < patience
+            await asyncio.sleep(0.01)
+
+    asyncio.run(ended())
+    assert len(blocks) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
 import re
 import time
@@ -24,6 +23,7 @@ from gradwire._transforms import Transform, read_argnums
 from .. import sparse
 from ..engine.service import LARGE, Outcome, Request, Service, size_of
 from ..settings import Settings
+from .memory import Memory
 from .receiver import receive_body
 from .responses import begin_stream, continue_stream, end_stream, send_buffers
 
@@ -52,8 +52,10 @@ STAGES = ("decode", "queue", "compile", "compute", "encode")
 def routes(service: Service, settings: Settings) -> list[BaseRoute]:
     """The routes of protocol 1."""
 
+    memory = Memory()
+
     def on(path: str, method: str, answer: Callable[[Exchange], Awaitable[None]]) -> Route:
-        return Route(path, Endpoint(service, settings, answer), methods=[method])
+        return Route(path, Endpoint(service, settings, memory, answer), methods=[method])
 
     return [
         on("/v1/maps/{name:path}/{operation}", "POST", _operation),
@@ -72,10 +74,15 @@ class Endpoint:
     """A plain ASGI application around one function of an exchange."""
 
     def __init__(
-        self, service: Service, settings: Settings, answer: Callable[[Exchange], Awaitable[None]]
+        self,
+        service: Service,
+        settings: Settings,
+        memory: Memory,
+        answer: Callable[[Exchange], Awaitable[None]],
     ) -> None:
         self._service = service
         self._settings = settings
+        self._memory = memory
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,8 +91,7 @@ class Endpoint:
             await self._answer(exchange)
         finally:
             if exchange.is_large:
-                # JAX lets go of the arguments that it used in place when Python next collects garbage.
-                gc.collect(0)
+                self._memory.large_request_ended()
 
 
 class Exchange:
