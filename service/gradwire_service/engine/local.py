@@ -19,6 +19,7 @@ from gradwire._transforms import Transform
 from gradwire._trees import Tree, leaves
 from gradwire_service.declaration import Declaration
 from gradwire_service.diagnostics import cost, explain
+from gradwire_service.engine import holomorphic
 from gradwire_service.engine.blocks import plan
 from gradwire_service.engine.compiled import function_of
 from gradwire_service.engine.devices import Device
@@ -81,10 +82,11 @@ def answer(
         # What is kept (or answered as JAX's own array) must not share the caller's memory.
         asked = _owned(asked)
     device = engine().devices.choose(options.device or declaration.device)
-    engine().check_promises(asked, device)
-    if call.sparse:
+    compiled = None if call.sparse else engine().compile(asked, device)
+    if holomorphic.promised(asked):
+        engine().check_promises(asked, device)
+    if compiled is None:
         return _sparse(asked, device)
-    compiled = engine().compile(asked, device)
     fields = engine().run(asked, compiled, device)
     if keeps:
         kept = engine().linearization(asked, compiled, device, fields)
