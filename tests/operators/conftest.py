@@ -15,7 +15,7 @@ from gradwire_service.demo import serving
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import maps  # noqa: E402
+import maps
 
 
 @pytest.fixture(scope="session")

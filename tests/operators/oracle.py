@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import maps
 import numpy as np
 
 
@@ -13,6 +15,18 @@ def jitted(function: Callable[..., Any], *args: Any, x64: bool = True, **kwargs:
     """``jax.jit(function)`` at these arguments, as NumPy arrays, at the settings that the contract names."""
     with jax.enable_x64(x64), jax.default_matmul_precision("highest"):
         return jax.tree_util.tree_map(np.array, jax.jit(function)(*args, **kwargs))
+
+
+@functools.cache
+def of_suite(transform: Callable[..., Any], name: str, *args: Any) -> Callable[..., Any]:
+    """``jitted(transform(function, *args))`` of the suite's function ``name``, compiled once."""
+    function = jax.jit(transform(getattr(maps, name), *args))
+
+    def evaluate(*arrays: Any) -> Any:
+        with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+            return jax.tree_util.tree_map(np.array, function(*arrays))
+
+    return evaluate
 
 
 def assert_same(got: Any, want: Any) -> None:

@@ -1,4 +1,4 @@
-"""Every refusal names the map, the argument, what was expected and what came; and is the built-in it should be."""
+"""Every refusal names the map, the argument, what was expected and what came, and is its built-in."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def test_an_error_of_the_service_has_the_requests_id(lab):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda f: f(X), lambda f: f.jacobian(X), lambda f: f.jvp(X, X), lambda f: f.vjp(X, X), lambda f: f.grad(X),
+        lambda f: f(X), lambda f: f.jacobian(X), lambda f: f.jvp(X, X), lambda f: f.vjp(X, X),
+        lambda f: f.grad(X),
         lambda f: f.hessian(X), lambda f: f.linearize(X), lambda f: f.eval_shape(X),
         lambda f: gradwire.vmap(f)(X), lambda f: gradwire.grad(f)(X),
     ],

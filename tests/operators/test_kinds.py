@@ -45,11 +45,14 @@ def test_every_operation_answers_in_kind(hosted, kind):
     f, g, x, v, w = hosted["bend"], hosted["valley"], kind(X), kind(V), kind(W)
     with f.linearize(x) as J:
         answers = {
-            "value": f(x), "jacobian": f.jacobian(x), "jvp": f.jvp(x, v), "vjp": f.vjp(x, w), "grad": g.grad(x),
-            "value_and_grad": g.value_and_grad(x), "hessian": g.hessian(x), "hvp": g.hvp(x, v), "J.value": J.value,
+            "value": f(x), "jacobian": f.jacobian(x), "jvp": f.jvp(x, v), "vjp": f.vjp(x, w),
+            "grad": g.grad(x),
+            "value_and_grad": g.value_and_grad(x), "hessian": g.hessian(x), "hvp": g.hvp(x, v),
+            "J.value": J.value,
             "J.jvp": J.jvp(v), "J.vjp": J.vjp(w), "J @ v": J @ v, "J.T @ w": J.T @ w, "J.H @ w": J.H @ w,
             "w @ J": w @ J, "todense": J.todense(), "matvec": J.matvec(v), "rmatvec": J.rmatvec(w),
-            "matmat": J.matmat(kind(np.eye(3, dtype="f4"))), "vmap": gradwire.vmap(gradwire.grad(g))(kind(X[None])),
+            "matmat": J.matmat(kind(np.eye(3, dtype="f4"))),
+            "vmap": gradwire.vmap(gradwire.grad(g))(kind(X[None])),
         }  # fmt: skip
         of_numpy = {
             "value": f(X), "jacobian": f.jacobian(X), "grad": g.grad(X), "hessian": g.hessian(X),

@@ -59,10 +59,11 @@ COMPOSED = {
     "axes of a pytree": (
         "energy_of", lambda g, f: g.vmap(f, in_axes=({"a": 0, "b": [None, 1]},)),
         ({"a": XS, "b": [Y, XS.T.copy()]},)),
-    "axes of a whole pytree": ("energy_of", lambda g, f: g.vmap(f, in_axes=(0,)), ({"a": XS, "b": [XS, XS]},)),
+    "axes of a whole pytree": ("energy_of", lambda g, f: g.vmap(f, in_axes=(0,)),
+        ({"a": XS, "b": [XS, XS]},)),
     "axes of a value": (
         "point",
-        lambda g, f: g.vmap(f, out_axes=((tuple if g is gradwire else maps.Point._make)((1, [0, None])))), (XS,)),
+        lambda g, f: g.vmap(f, out_axes=(1, [0, None]) if g is gradwire else maps.Point(1, [0, None])), (XS,)),
     "with aux": ("with_aux", lambda g, f: g.grad(f, has_aux=True), (X,)),
     "value_and_grad with aux": ("with_aux", lambda g, f: g.value_and_grad(f, has_aux=True), (X,)),
     "jacrev with aux": ("with_aux", lambda g, f: g.jacrev(f, has_aux=True), (X,)),
@@ -96,7 +97,8 @@ def test_every_composition_is_jaxs(hosted, name):
         assert_same(got, want)
 
 
-@pytest.mark.parametrize("name", ["grad, 4 times", "hessian of hessian", "vmap of grad of grad", "hessian with aux",
+@pytest.mark.parametrize("name", ["grad, 4 times", "hessian of hessian", "vmap of grad of grad",
+                                  "hessian with aux",
                                   "mixed partials of fourth order", "jit", "two axes"])  # fmt: skip
 def test_a_composition_sends_one_request_when_called(counted, name):
     hosted_name, compose, args = COMPOSED[name]

@@ -143,7 +143,8 @@ def test_results_are_writable_and_share_memory_with_nothing(hosted):
     with f.linearize(x) as J:
         found = [
             hosted["identity"](x), f(x), f.jacobian(x), f.jvp(x, x), f.vjp(x, w), f.hessian(x), J.value,
-            J.jvp(x), J.vjp(w), J @ x, J.T @ w, J.todense(), J.matvec(x), J.rmatmat(w[:, None]), hosted["with_aux"](x),
+            J.jvp(x), J.vjp(w), J @ x, J.T @ w, J.todense(), J.matvec(x), J.rmatmat(w[:, None]),
+            hosted["with_aux"](x),
             hosted["valley"].value_and_grad(x), hosted["identity"]((x, [x, {"a": x}])),
         ]  # fmt: skip
         arrays = arrays_in([*found, f(x), J.jvp(x)])
