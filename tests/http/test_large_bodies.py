@@ -100,7 +100,8 @@ def test_what_follows_a_body_longer_than_its_length_is_no_request(large: Any) ->
         connection.sendall(head(200_000) + BODY[:200_000] + b"\x00garbage\r\n\r\n")
         received = read_all(connection)
     assert received.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert received.endswith(BODY[199_900:200_000])
+    assert BODY[:200_000] in received
+    assert received.count(b"HTTP/1.1 200 OK") == 1
 
 
 def test_a_length_beyond_all_memory_costs_none(large: Any) -> None:
