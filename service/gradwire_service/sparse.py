@@ -91,8 +91,7 @@ def detect(
     argnums = tuple(range(len(differentiated)))
 
     def search() -> Pattern:
-        import asdex
-
+        asdex = _asdex()
         with settings():
             found = asdex.jacobian_sparsity(function, *differentiated, *others, argnums=argnums)
         counts = np.bincount(found.rows, minlength=found.m)
@@ -100,6 +99,22 @@ def detect(
 
     with _one_at_a_time:
         return _bounded(search, seconds, most_bytes or _physical_memory() // 4)
+
+
+def _asdex() -> Any:
+    """asdex. It takes a class from where JAX 0.12 no longer has it, and is shown where it is."""
+    from jax._src import core
+    from jax.extend.core import ClosedJaxpr
+
+    moved = not hasattr(core, "ClosedJaxpr")
+    if moved:
+        core.ClosedJaxpr = ClosedJaxpr  # type: ignore[attr-defined, misc, unused-ignore]
+    try:
+        import asdex
+    finally:
+        if moved:
+            del core.ClosedJaxpr  # type: ignore[attr-defined, misc, unused-ignore]
+    return asdex
 
 
 _one_at_a_time = threading.Lock()

@@ -206,11 +206,10 @@ def test_what_is_not_finite_stays_in_its_row(hosted):
         hosted["chain"].using(nonfinite="raise").jacobian(np.array([1.0, np.inf, 2.0, 3.0]), sparse=True)
 
 
-def test_jax_arrays_and_torch_tensors_give_scipy_matrices_too(hosted):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    x = np.linspace(0, 1, 5)
-    for other in (jnp.asarray(x), torch.from_numpy(x.copy())):
-        assert isinstance(hosted["chain"].jacobian(other, sparse=True), scipy.sparse.csr_array)
+def test_jax_arrays_give_scipy_matrices_too(hosted):
+    found = hosted["chain"].jacobian(jnp.linspace(0, 1, 5), sparse=True)
+    assert isinstance(found, scipy.sparse.csr_array)
+    assert found.dtype == np.float32
 
 
 def test_matrices_share_memory_with_nothing(hosted, random):
