@@ -12,7 +12,7 @@ from gradwire._errors import ArgumentError, GradwireError, MapFailed, NotDiffere
 from gradwire._signature import describe_leaf
 from gradwire._transforms import Transform
 from gradwire._trees import Tree, is_inexact, leaves, rebuild, tree_map
-from gradwire_service.byhand.trees import cast, inexact, row_of, stacked, summed, zeros
+from gradwire_service.byhand.trees import cast, filled, inexact, row_of, stacked, summed, zeros
 from gradwire_service.failures import told
 
 Arrays = Callable[[np.ndarray], Any]
@@ -117,10 +117,8 @@ class Given(Function):
     ) -> tuple[Tree, Tree]:
         if self._hand.jvp is None:
             raise self._without("jvp")
-        filled = tuple(
-            zeros(arg) if tangent is None else tangent for arg, tangent in zip(args, tangents, strict=True)
-        )
-        given = (self._primals(args, kwargs), self._to(filled))
+        whole = tuple(filled(tangent, inexact(arg)) for arg, tangent in zip(args, tangents, strict=True))
+        given = (self._primals(args, kwargs), self._to(whole))
         value, tangent = self._pair(
             "jvp", self._call(self._hand.jvp, "jvp", *given, **self._keywords(kwargs))
         )
@@ -165,7 +163,7 @@ class Given(Function):
             return function(*args, **kwargs)
         except GradwireError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             of = f"{self.name}'s {what}" if what else self.name
             raise MapFailed(f"{of} raised {told(error)}", map=self.name) from error
 
@@ -178,7 +176,11 @@ class Given(Function):
         if value is None or isinstance(value, tuple | list | dict):
             if isinstance(value, dict):
                 return {key: self._read(child) for key, child in value.items()}
-            return None if value is None else type(value)(self._read(child) for child in value)
+            if value is None:
+                return None
+            # Named tuples become tuples, as those of traced maps do.
+            made = [self._read(child) for child in value]
+            return made if isinstance(value, list) else tuple(made)
         # CuPy's arrays have get(), and refuse to become NumPy's by themselves.
         array = np.asarray(value.get() if hasattr(value, "get") and hasattr(value, "device") else value)
         if array.dtype.kind not in "biufc" and not is_inexact(array.dtype):
@@ -348,7 +350,8 @@ def _join(leaf: Any) -> np.ndarray:
             expected="(…, 2)",
             got=describe_leaf(array),
         )
-    return np.asarray(array[..., 0] + 1j * array[..., 1])
+    # A product with 1j would make a NaN of an infinity.
+    return np.ascontiguousarray(array).view(np.result_type(array.dtype, np.complex64))[..., 0]
 
 
 def _split(leaf: Any) -> np.ndarray:

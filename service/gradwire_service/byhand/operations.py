@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from gradwire._errors import NotDifferentiable
 from gradwire._signature import describe_leaf
 from gradwire._transforms import Transform
 from gradwire._trees import Tree, leaves, rebuild, tree_map
+from gradwire.wire import ArraySpec
 from gradwire_service.byhand.functions import Function, Hand, Mapped, RealPairs
 from gradwire_service.byhand.trees import (
     entries,
@@ -85,8 +87,7 @@ def _jvp(fun: Function, inputs: Inputs, options: Options) -> dict[str, Any]:
 
 
 def _vjp(fun: Function, inputs: Inputs, options: Options) -> dict[str, Any]:
-    value = None
-    # The value's shape is known once a product was taken; a stack is told by the value itself.
+    # What of the cotangent's shape is a stack, only the value can tell.
     value = fun.value(inputs.args, inputs.kwargs)
     given, stack = vectors(inputs.cotangent, inexact(value), argument="cotangent")
     found = []
@@ -237,12 +238,16 @@ def operations(hand: Hand, *, scalar: bool | None) -> tuple[str, ...]:
 
 
 class Linear:
-    """The derivative of a function at one point: what a linearization keeps of a map by hand."""
+    """The derivative of a function at one point: what a linearization keeps of a map by hand.
 
-    def __init__(self, fun: Function, inputs: Inputs, options: Options) -> None:
+    ``outputs``: the shapes and dtypes of the value's differentiable leaves.
+    """
+
+    def __init__(self, fun: Function, inputs: Inputs, options: Options, outputs: Tree) -> None:
         self.fun = fun
         self.inputs = inputs
         self.options = options
+        self.outputs = outputs
 
     @property
     def nbytes(self) -> int:
@@ -258,7 +263,14 @@ class Linear:
         if operation == "vjp":
             inputs = Inputs(inputs.args, inputs.kwargs, cotangent=payload)
             return _vjp(self.fun, inputs, self.options)["cotangents"]
-        return _jacobian(self.fun, inputs, self.options)["jacobian"]
+        # As for traced maps: whoever asks for the matrix checks that it is complex-linear.
+        options = replace(self.options, holomorphic=self.complex_to_complex)
+        return _jacobian(self.fun, inputs, options)["jacobian"]
+
+    @property
+    def complex_to_complex(self) -> bool:
+        chosen = [inexact(self.inputs.args[position]) for position in self.options.positions]
+        return all(leaf.dtype.kind == "c" for leaf in leaves((chosen, self.outputs)))
 
 
 def executable(
@@ -288,6 +300,7 @@ def executable(
             return OPERATIONS[operation](fun, inputs, options)
         primals = tuple(inexact(inputs.args[position]) for position in options.positions)
         value = fun.value(inputs.args, inputs.kwargs)
-        return {"value": value, "linear": Linear(fun, inputs, options), "primals": primals}
+        outputs = tree_map(lambda leaf: ArraySpec(leaf.shape, leaf.dtype), inexact(value))
+        return {"value": value, "linear": Linear(fun, inputs, options, outputs), "primals": primals}
 
     return run

@@ -86,6 +86,8 @@ def plan(engine: Engine, kept: Linearization, *, holomorphic: bool, mode: str = 
             map=query.map,
             expected="another Accept",
         )
+    if holomorphic:
+        engine.check_complex_linear(kept)
     ins, value = list(leaves(kept.primals)), jax.eval_shape(kept.linear, kept.primals)
     outs = list(leaves(value))
     if len(ins) != 1 or len(outs) != 1 or not isinstance(query.options.argnums, int):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
@@ -16,11 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gradwire._errors import AnswerTooLarge, GradwireError
+from gradwire._errors import AnswerTooLarge, GradwireError, MapFailed, OutOfMemory
 from gradwire._trees import is_number
 from gradwire.wire import ArraySpec
 from gradwire_service.differentiation import OPERATIONS, Inputs, transformed, translated
 from gradwire_service.engine.devices import Device
+from gradwire_service.failures import shown
 from gradwire_service.policy import Precision
 from gradwire_service.query import Asked
 
@@ -130,6 +132,26 @@ def nbytes(shapes: Any) -> int:
     )
 
 
+def told_by_runtime(error: Exception, device: str, map: str) -> GradwireError:
+    """The error for what XLA says: no memory, or code of the map that ran on the host and raised."""
+    text = str(error)
+    if text.startswith("RESOURCE_EXHAUSTED"):
+        return OutOfMemory(
+            f"{device} has not enough memory for this query now.",
+            map=map,
+            got=shown(text.split("\n")[0][:200]),
+        )
+    return MapFailed(f"{map} failed while it ran: {_callback_error(text)}", map=map)
+
+
+def _callback_error(text: str) -> str:
+    """The exception of a host callback: the last ``Type: message`` of the traceback in JAX's message."""
+    found = re.findall(
+        r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit)?): (.*)$", text, re.MULTILINE
+    )
+    return shown(": ".join(found[-1]) if found else text.split("\n")[0])
+
+
 def check_answer(answer: Any, most: int | None, map: str) -> None:
     """Refuse an answer (arrays, or their shapes) of more than ``most`` bytes; residuals are not sent.
 
@@ -156,7 +178,10 @@ def compile(lowered: Any, *, answer_bytes: int | None, memory: int | None, map: 
     """
     shapes = lowered.out_info
     check_answer(shapes, answer_bytes, map)
-    made = Compiled(lowered.compile(), shapes)
+    try:
+        made = Compiled(lowered.compile(), shapes)
+    except jax.errors.JaxRuntimeError as error:
+        raise told_by_runtime(error, "the device", map) from error
     if memory is not None and made.memory > memory:
         raise AnswerTooLarge(
             "The computation would need more memory than the device may use (option device_memory). "

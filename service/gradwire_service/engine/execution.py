@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gradwire._errors import GradwireError, MapFailed, NotDifferentiable, OutOfMemory
+from gradwire._errors import GradwireError, NotDifferentiable
 from gradwire._trees import Tree, is_inexact, leaves, tree_map
 from gradwire.wire import ArraySpec
 from gradwire_service import byhand, differentiation
@@ -26,10 +25,10 @@ from gradwire_service.engine.compiled import (
     nbytes,
     signature_key,
     specs_of,
+    told_by_runtime,
     traced,
 )
 from gradwire_service.engine.devices import Device, Devices
-from gradwire_service.failures import shown
 from gradwire_service.policy import Precision, cast_dtype
 from gradwire_service.query import Asked, vector
 
@@ -134,11 +133,12 @@ class Engine:
             NotDifferentiable: it is not.
         """
         for question in holomorphic.questions(asked):
-            try:
-                compiled = self.compile(question, device)
-            except NotDifferentiable:
-                continue  # reverse rules by hand alone: their author answers for them
-            holomorphic.answered(question, self.run(question, compiled, device))
+            with suppress(NotDifferentiable):  # what has no derivative at all is refused when it is asked for
+                fields = self._products(question, device)
+                if fields is not None:
+                    found.append((question, fields))
+        for question, fields in found:
+            holomorphic.answered(question, fields)
 
     # Linearizations.
 
@@ -225,14 +225,7 @@ def run(compiled: Compiled, inputs: tuple[Any, ...], precision: Precision, devic
     except GradwireError:
         raise
     except jax.errors.JaxRuntimeError as error:
-        text = str(error)
-        if text.startswith("RESOURCE_EXHAUSTED"):
-            raise OutOfMemory(
-                f"{device.name} has not enough memory for this query now.",
-                map=map,
-                got=text.split("\n")[0][:200],
-            ) from None
-        raise MapFailed(f"{map} failed while it ran: {_callback_error(text)}", map=map) from error
+        raise told_by_runtime(error, device.name, map) from error
 
 
 def placeable(leaf: Any, device: Device) -> Any:
@@ -240,14 +233,6 @@ def placeable(leaf: Any, device: Device) -> Any:
     if isinstance(leaf, jax.Array) and leaf.sharding != device.sharding:
         return jax.device_put(leaf, device.handle)
     return leaf
-
-
-def _callback_error(text: str) -> str:
-    """The exception of a host callback: the last ``Type: message`` of the traceback in JAX's message."""
-    found = re.findall(
-        r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit)?): (.*)$", text, re.MULTILINE
-    )
-    return shown(": ".join(found[-1]) if found else text.split("\n")[0])
 
 
 def answered(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:

@@ -27,8 +27,6 @@ def promised(asked: Asked) -> bool:
 def questions(asked: Asked) -> Iterator[Asked]:
     """The products to take before ``asked`` is answered: one for each promise in it; see `answered`."""
     query, inputs = asked.query, asked.inputs
-    if asked.declaration.hand is not None:
-        return
     if query.options.holomorphic:
         yield _question(asked, len(query.transforms), query.options.argnums, inputs.args, inputs.kwargs)
     args, kwargs = inputs.args, inputs.kwargs
@@ -44,13 +42,30 @@ def questions(asked: Asked) -> Iterator[Asked]:
             yield _question(asked, index, transform.argnums, args, kwargs)
 
 
+def evaluated(question: Asked) -> Asked:
+    """The value at the point of ``question``, which `transposed` takes."""
+    inputs = replace(question.inputs, tangents=None)
+    return replace(question, query=replace(question.query, operation="evaluate"), inputs=inputs)
+
+
+def transposed(question: Asked, value: Tree) -> Asked | None:
+    """``question`` for a map without forward mode: J is complex-linear where its transpose is.
+
+    None for a value that is not all complex, of which the transpose does not tell.
+    """
+    if not all(map(np.iscomplexobj, leaves(value))):
+        return None
+    inputs = replace(question.inputs, tangents=None, cotangent=pairs(value))
+    return replace(question, query=replace(question.query, operation="vjp"), inputs=inputs)
+
+
 def answered(asked: Asked, fields: dict[str, Any]) -> None:
     """Refuse if the products say that the map is not holomorphic.
 
     Raises:
         NotDifferentiable: J(iv) is not i J(v), beyond rounding.
     """
-    for leaf in leaves(fields["tangent"]):
+    for leaf in leaves(fields["tangent" if "tangent" in fields else "cotangents"]):
         check_complex_linear(np.asarray(leaf), asked.query.map)
 
 
@@ -108,12 +123,20 @@ def _axes(axes: Any, count: int) -> list[Any]:
     return list(axes) if isinstance(axes, tuple) else [axes] * count
 
 
+def _first_of(array: np.ndarray, axis: int) -> np.ndarray:
+    # Where there is no row, the map is tried at zero.
+    if array.shape[axis] == 0:
+        return np.zeros(np.delete(array.shape, axis), array.dtype)
+    row: np.ndarray = np.take(array, 0, axis=axis)
+    return row
+
+
 def _first(tree: Tree, axes: Any) -> Tree:
     """The first row of ``tree`` along ``axes``: an int, None, or a tree of these."""
     if axes is None or tree is None:
         return tree
     if isinstance(axes, int):
-        return tree_map(lambda leaf: np.take(np.asarray(leaf), 0, axis=axes), tree)
+        return tree_map(lambda leaf: _first_of(np.asarray(leaf), axes), tree)
     kind = type(tree)
     if kind is dict:
         return {key: _first(tree[key], axes[key]) for key in tree}

@@ -119,6 +119,7 @@ def fill(
     )
     device = engine().devices.choose(options.device or declaration.device)
     compiled = engine().compile(asked, device)
+    engine().check_promises(asked, device)
     kept = engine().linearization(asked, compiled, device, engine().run(asked, compiled, device))
     planned = plan(engine(), kept, holomorphic=call.holomorphic, mode=call.mode)
     filling.begin(planned.dtype, planned.shape)
@@ -140,7 +141,8 @@ def report(
 
     wanted = options.device or declaration.device
     device = engine().devices.choose(wanted)
-    call = replace(call, argnums=call.argnums or declaration.default_argnums(call.args))
+    if call.argnums is None:
+        call = replace(call, argnums=declaration.default_argnums(call.args))
     if call.operation == "cost":
         return cost(engine(), declaration, call, admit, device)
     reasons = {"device": "asked for" if wanted else "the least busy", "precision": f"{why}: {policy}"}

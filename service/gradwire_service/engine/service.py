@@ -10,8 +10,9 @@ import difflib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -257,7 +258,8 @@ class Service:
         owner, call = request.owner, request.call
         given = list(leaves((call.args, call.kwargs, call.tangents, call.cotangent)))
         if any(type(leaf) is Ref for leaf in given):
-            request.call = self._with_residents(call, owner)
+            call = request.call = self._with_residents(call, owner)
+            given = list(leaves((call.args, call.kwargs, call.tangents, call.cotangent)))
         if size_of(given) > LARGE:
             asked = await asyncio.to_thread(self._admit, declaration, request)
         else:
@@ -328,7 +330,8 @@ class Service:
         call = request.call
         if any(type(leaf) is Ref for leaf in leaves((call.args, call.kwargs))):
             call = self._with_residents(call, request.owner)
-        call = replace(call, argnums=call.argnums or declaration.default_argnums(call.args))
+        if call.argnums is None:
+            call = replace(call, argnums=declaration.default_argnums(call.args))
         device = self._place(declaration, request.device)
 
         def admit(asked: Call) -> Asked:
@@ -345,7 +348,7 @@ class Service:
             reasons = self._reasons(declaration, request)
             return explain(self.engine, declaration, call, admit, device, reasons).fields()
 
-        asked = admit(replace(call, operation="evaluate", argnums=None))
+        asked = await asyncio.to_thread(admit, replace(call, operation="evaluate", argnums=None))
         meta = self._meta(asked, device)
         return Outcome({"report": await self._in_compiler(reported)}, meta)
 
@@ -365,7 +368,7 @@ class Service:
             precision = f"the map's: {declaration.precision}"
         return {"device": device, "precision": precision}
 
-    async def blocks(self, request: Request, deadline: float | None) -> AsyncIterator[dict[str, Any]]:
+    async def blocks(self, request: Request, deadline: float | None) -> AsyncGenerator[dict[str, Any]]:
         """A Jacobian in blocks, as they are computed.
 
         First ``{jacobian: {type, shape}}``, then each ``{axis, start, block}``, then ``{meta}``.
@@ -388,23 +391,28 @@ class Service:
                 asked, compiled, device, self.engine.run(asked, compiled, device)
             )
 
+        if holomorphic.promised(asked):
+            await within(self._in_compiler(self.engine.check_promises, asked, device))
         kept = await within(device.perform(linearize))
-        async for message in self._in_blocks(kept, request.call.holomorphic, request.call.mode, within):
-            yield message
+        async with aclosing(
+            self._in_blocks(kept, request.call.holomorphic, request.call.mode, within)
+        ) as messages:
+            async for message in messages:
+                yield message
 
     async def linear_blocks(
         self, id: str, owner: str, deadline: float | None
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any]]:
         """A kept linearization's matrix in blocks, as `blocks` gives them."""
         kept = self.linearizations.find(id, owner)
         within = self._clock(deadline, kept.asked.query.map)
-        await within(self._in_compiler(self.engine.check_complex_linear, kept))
-        async for message in self._in_blocks(kept, True, "auto", within):
-            yield message
+        async with aclosing(self._in_blocks(kept, True, "auto", within)) as messages:
+            async for message in messages:
+                yield message
 
     async def _in_blocks(
         self, kept: Linearization, holomorphic: bool, mode: str, within: Within
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any]]:
         planned = await within(
             self._in_compiler(lambda: plan(self.engine, kept, holomorphic=holomorphic, mode=mode))
         )

@@ -427,6 +427,13 @@ def blocks_of(pattern: Pattern, layout: Layout) -> tuple[Block, ...]:
 # Making a plan.
 
 
+def traceable(leaf: Any) -> Any:
+    """An argument for the search: zeros of its shape, a number as the array it will be."""
+    if is_number(leaf):
+        return np.asarray(leaf)
+    return np.zeros(leaf.shape, leaf.dtype)
+
+
 class _Planner:
     """Makes the plan of one query."""
 
@@ -532,7 +539,8 @@ class _Planner:
         return detect(
             flat,
             [np.zeros(leaf.shape, leaf.dtype) for leaf in into],
-            [leaf if is_number(leaf) else np.zeros(leaf.shape, leaf.dtype) for leaf in inputs],
+            # Numbers as arrays too: the pattern must hold for every value, as an executable does.
+            [traceable(leaf) for leaf in inputs],
             lambda: at(query.precision),
         )
 

@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from .. import sparse
 from ..engine.service import LARGE, Outcome, Request, Service, size_of
 from ..settings import Settings
 from .memory import Memory
-from .receiver import receive_body
+from .receiver import ClientDisconnected, receive_body
 from .responses import begin_stream, continue_stream, end_stream, send_buffers
 
 PROTOCOL = 1
@@ -207,11 +207,14 @@ class Exchange:
         meta = {**outcome.meta, "request_id": self.scope["state"]["request_id"]}
         await self.reply({**trees, "meta": meta}, size=size_of(list(outcome.fields.values())))
 
-    async def stream(self, messages: AsyncIterator[dict[str, Any]]) -> None:
+    async def stream(self, messages: AsyncGenerator[dict[str, Any]]) -> None:
         """Send messages one after the other, as they come; an error in between is the last of them."""
         started = False
+        reader = asyncio.create_task(self._gone())
         try:
             async for message in messages:
+                if reader.done():
+                    raise ClientDisconnected
                 if "meta" in message:
                     message["meta"]["request_id"] = self.scope["state"]["request_id"]
                 if not started:
@@ -224,7 +227,15 @@ class Exchange:
             instance = f"urn:gradwire:request:{self.scope['state']['request_id']}"
             problem = {"problem": to_problem(error, instance=instance)}
             await continue_stream(self.send, wire.MSGPACK.encode(problem, "str"))
+        finally:
+            reader.cancel()
+            await messages.aclose()
         await end_stream(self.send)
+
+    async def _gone(self) -> None:
+        """Wait until the caller has gone."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
     async def done(self) -> None:
         await send_buffers(self.send, 204, "", [])
