@@ -37,6 +37,7 @@ class Filling:
         self.meta: Mapping[str, Any] = {}
         self._map = map
         self._matrix: np.ndarray | None = None
+        self._there: np.ndarray | None = None
         self._bar = Bar(map) if progress else None
 
     def begin(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
@@ -48,7 +49,7 @@ class Filling:
         if self.out is None:
             self.out = np.empty(shape, dtype)
         self._check(self.out, dtype, shape)
-        self._matrix = self.out.reshape(-1)
+        self._matrix, self._there = self.out.reshape(-1), None
 
     def put(self, axis: str, start: int, block: np.ndarray) -> None:
         """One block: rows ``start …`` of shape (k, columns), or columns ``start …`` of shape (rows, k).
@@ -65,6 +66,9 @@ class Filling:
         total = self._matrix.size // across if across else 0
         if across * total != self._matrix.size or not 0 <= start <= total - along:
             raise WireError("A block has no place in the Jacobian.", map=self._map, got=f"{axis} at {start}")
+        if self._there is None or len(self._there) != total:
+            self._there = np.zeros(total, bool)
+        self._there[start : start + along] = True
         matrix = self._matrix.reshape((total, across) if axis == "rows" else (across, total))
         if axis == "rows":
             matrix[start : start + along] = block
@@ -74,7 +78,13 @@ class Filling:
             self._bar.show(min(start + along, total), total)
 
     def end(self, meta: Mapping[str, Any]) -> None:
-        """The last message."""
+        """The last message.
+
+        Raises:
+            WireError: not every block came.
+        """
+        if self.out is None or (self.out.size and (self._there is None or not self._there.all())):
+            raise WireError("The Jacobian ended before every block of it had come.", map=self._map)
         self.meta = meta
         if self._bar is not None:
             self._bar.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 
 from gradwire import kinds
-from gradwire._errors import GradwireError, NotDifferentiable, ShapeError
+from gradwire._errors import DTypeError, GradwireError, NotDifferentiable, ShapeError
 from gradwire._signature import describe_leaf
 from gradwire._space import Space, conjugated, host
 from gradwire._trees import Tree, is_number, leaves, normalized, rebuild, tree_map
@@ -67,6 +68,10 @@ class LinearOperator:
 
     def _export_leaf(self, leaf: Any, kind: kinds.Kind, like: Any) -> Any:
         """An array of an answer, as the caller gets it."""
+        raise NotImplementedError
+
+    def _import_leaf(self, leaf: Any) -> Any:
+        """A caller's array, as it is reckoned with."""
         raise NotImplementedError
 
     @property
@@ -224,7 +229,7 @@ class LinearOperator:
         return found
 
     def dottest(self, *, rtol: float | None = None, seed: int = 0) -> bool:
-        """Whether ``<A v, w> = <v, A.H w>`` for random vectors: that both products belong together.
+        """Whether ``Re <A v, w> = Re <v, A.H w>`` for random vectors: that both products belong together.
 
         Args:
             rtol: relative to |A v| |w|; by default the square root of the dtype's rounding unit.
@@ -233,19 +238,23 @@ class LinearOperator:
         random = np.random.default_rng(seed)
         v, w = self._random(self._domain, random), self._random(self._codomain, random)
         forward, adjoint = self.matvec(v), self.rmatvec(w)
-        # Between real and complex arrays only the real part is an adjoint's.
-        mixed = np.iscomplexobj(v) != np.iscomplexobj(w)
-        there, back = np.vdot(w, forward), np.vdot(adjoint, v)
-        error = abs((there - back).real) if mixed else abs(there - back)
+        # Between real arrays, and where a map is not holomorphic, only the real parts are an adjoint's;
+        # for random complex vectors they tell as much.
+        error = abs((np.vdot(w, forward) - np.vdot(adjoint, v)).real)
         if rtol is None:
             rtol = float(np.sqrt(np.finfo(self.dtype).eps))
         return bool(error <= rtol * np.linalg.norm(forward) * np.linalg.norm(w))
 
     @staticmethod
     def _random(space: Space, random: np.random.Generator) -> np.ndarray:
-        dtype = np.result_type(*(spec.dtype for spec in space.specs))
-        drawn = random.standard_normal(space.size)
-        return (drawn + 1j * random.standard_normal(space.size) if dtype.kind == "c" else drawn).astype(dtype)
+        parts = []
+        for spec in space.specs:
+            size = math.prod(spec.shape)
+            drawn = random.standard_normal(size)
+            if spec.dtype.kind == "c":
+                drawn = drawn + 1j * random.standard_normal(size)
+            parts.append(drawn.astype(spec.dtype))
+        return np.concatenate(parts)
 
     @staticmethod
     def _one(space: Space) -> ArraySpec:
@@ -334,6 +343,9 @@ class Jacobian(LinearOperator):
     def _export_leaf(self, leaf: Any, kind: kinds.Kind, like: Any) -> Any:
         return self._handle.export_leaf(leaf, kind, like)
 
+    def _import_leaf(self, leaf: Any) -> Any:
+        return self._handle.import_leaf(leaf, "tangents")
+
     def todense(self) -> Any:
         """The Jacobian as `Operator.jacobian` lays it out (of a transposed view of one array: transposed)."""
 
@@ -362,6 +374,9 @@ class _Composed(LinearOperator):
 
     def _export_leaf(self, leaf: Any, kind: kinds.Kind, like: Any) -> Any:
         return self._parts[0]._export_leaf(leaf, kind, like)
+
+    def _import_leaf(self, leaf: Any) -> Any:
+        return self._parts[-1]._import_leaf(leaf)
 
     def close(self) -> None:
         for part in self._parts:
@@ -412,32 +427,49 @@ class _Product(_Composed):
 
 
 class _Scaled(_Composed):
-    def __init__(self, factor: Any, part: LinearOperator) -> None:
+    """A factor times an operator: of what it gives, or (its transpose) of what it is given.
+
+    The two differ for a complex factor and an operator that is only real-linear, such as the
+    derivative of a map that is not holomorphic.
+    """
+
+    def __init__(self, factor: Any, part: LinearOperator, *, first: bool = False) -> None:
+        specs = [*part._domain.specs, *part._codomain.specs]
+        if type(factor) is complex and not all(spec.dtype.kind == "c" for spec in specs):
+            raise DTypeError(
+                "A complex factor takes an operator between complex arrays; multiply the answer instead.",
+                map=part._map,
+                argument="factor",
+                expected="a real factor",
+                got="complex",
+            )
         super().__init__(part)
         self._factor = factor
-        if type(factor) is complex:
-            self.dtype = np.result_type(self.dtype, np.complex64)
+        self._first = first
 
     @property
     def T(self) -> LinearOperator:
-        return _Scaled(self._factor, self._parts[0].T)
+        return _Scaled(self._factor, self._parts[0].T, first=not self._first)
 
     @property
     def H(self) -> LinearOperator:
-        return _Scaled(self._factor.conjugate(), self._parts[0].H)
+        return _Scaled(self._factor.conjugate(), self._parts[0].H, first=not self._first)
 
     def _forward(self, trees: tuple[Tree, ...], read: Reader) -> Any:
-        return self._parts[0]._forward(
-            trees, lambda answer: read(tree_map(lambda leaf: self._factor * host(leaf), answer))
-        )
+        def scaled(leaf: Any) -> Any:
+            return self._factor * host(leaf)
+
+        if self._first:
+            return self._parts[0]._forward(tree_map(scaled, tree_map(self._import_leaf, trees)), read)
+        return self._parts[0]._forward(trees, lambda answer: read(tree_map(scaled, answer)))
 
 
 def _product(left: LinearOperator, right: LinearOperator) -> LinearOperator:
-    """``left @ right``; factors go outside, where a complex one meets no real operator."""
+    """``left @ right``; real factors go outside, and complex ones of the left operator's answer."""
     factor: Any = 1
-    while isinstance(left, _Scaled):
+    while isinstance(left, _Scaled) and (not left._first or type(left._factor) is not complex):
         factor, left = factor * left._factor, left._parts[0]
-    while isinstance(right, _Scaled):
+    while isinstance(right, _Scaled) and type(right._factor) is not complex:
         factor, right = factor * right._factor, right._parts[0]
     made = _Product(left, right)
     return made if type(factor) is int and factor == 1 else _Scaled(factor, made)

@@ -171,7 +171,7 @@ class RemoteMap(OperatorBase):
         kept = session.repeats.find(leaf)
         if kept is None and session.repeats.worth_putting(leaf):
             kept = session.repeats.keep(leaf)
-            session.kept[kept.sha256] = kept
+            session.kept.setdefault(kept.sha256, kept)
             try:
                 self._service.send("PUT", kept.path, kept.body(), options=self._options)
             except WireError as error:
@@ -284,4 +284,7 @@ def _plain(static: Any) -> Any:
 
 
 def _copied(leaf: Any) -> Any:
+    """A leaf of the point as nobody can change it: of a resident array the client's own copy."""
+    if isinstance(leaf, ResidentArray) and leaf._kept is not None:
+        return leaf._kept.array
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf

@@ -102,6 +102,8 @@ class Space:
             size = math.prod(spec.shape)
             piece = rows[..., offset : offset + size]
             offset += size
+            if np.iscomplexobj(piece) and spec.dtype.kind != "c" and not piece.imag.any():
+                piece = piece.real  # a flat vector has one dtype for real and complex arrays together
             return np.ascontiguousarray(piece).reshape(piece.shape[:-1] + spec.shape)
 
         return tuple(tree_map(take, _sorted(tree)) for tree in self.like)

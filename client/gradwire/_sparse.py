@@ -187,7 +187,10 @@ def _matrix(raw: dict[str, Any], message: wire.Message, known: Mapping[str, Patt
     pattern_ok = (
         len(pattern.indptr) == pattern.shape[0] + 1
         and len(pattern.indices) == len(values)
+        and pattern.indptr[0] == 0
         and pattern.indptr[-1] == len(values)
+        and bool((np.diff(pattern.indptr) >= 0).all())
+        and (not len(values) or 0 <= pattern.indices.min() <= pattern.indices.max() < pattern.shape[1])
     )
     if not pattern_ok:
         raise WireError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import re
@@ -192,8 +193,9 @@ def version_of(fun: Any, version: str | None, map: str) -> str:
 
 def _source(fun: Any) -> str:
     """The text of the module that defines ``fun``: what a map calls belongs to its version."""
-    target = fun if inspect.isroutine(fun) else type(fun)
-    target = inspect.unwrap(getattr(target, "func", target))
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    target = inspect.unwrap(fun if inspect.isroutine(fun) else type(fun))
     try:
         module = inspect.getmodule(target)
         if module is not None:

@@ -87,17 +87,17 @@ def check_complex_linear(pair: np.ndarray, map: str) -> None:
 
 
 def pairs(primals: Tree) -> Tree:
-    """Random v and iv, stacked, for each differentiable leaf of ``primals`` (0 for iv where it is real)."""
+    """Random v and iv, stacked, for each differentiable leaf of ``primals`` (0 where it is real)."""
     random = np.random.default_rng(0)
 
     def pair(leaf: Any) -> np.ndarray | None:
         dtype = np.dtype(leaf.dtype)
         if not is_inexact(dtype):
             return None
-        v = random.standard_normal(leaf.shape)
         if dtype.kind != "c":
-            return np.stack([v, np.zeros_like(v)]).astype(dtype)
-        v = v + 1j * random.standard_normal(leaf.shape)
+            # What is real is left where it is: the promise is about what is complex.
+            return np.zeros((2, *leaf.shape), dtype)
+        v = random.standard_normal(leaf.shape) + 1j * random.standard_normal(leaf.shape)
         return np.stack([v, 1j * v]).astype(dtype)
 
     return tree_map(pair, primals)
