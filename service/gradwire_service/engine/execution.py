@@ -133,12 +133,24 @@ class Engine:
             NotDifferentiable: it is not.
         """
         for question in holomorphic.questions(asked):
-            with suppress(NotDifferentiable):  # what has no derivative at all is refused when it is asked for
+            try:
                 fields = self._products(question, device)
-                if fields is not None:
-                    found.append((question, fields))
-        for question, fields in found:
-            holomorphic.answered(question, fields)
+            except NotDifferentiable:
+                continue  # there is no derivative, which whoever answers ``asked`` says better
+            if fields is not None:
+                holomorphic.answered(question, fields)
+
+    def _products(self, question: Asked, device: Device) -> dict[str, Any] | None:
+        """The products that `holomorphic` asks for: forward, or of the transpose where there is no forward."""
+
+        def answer(asked: Asked) -> dict[str, Any]:
+            return self.run(asked, self.compile(asked, device), device)
+
+        try:
+            return answer(question)
+        except NotDifferentiable:
+            transposed = holomorphic.transposed(question, answer(holomorphic.evaluated(question))["value"])
+            return None if transposed is None else answer(transposed)
 
     # Linearizations.
 
@@ -192,10 +204,14 @@ class Engine:
         Raises:
             NotDifferentiable: the map is not holomorphic at this point.
         """
-        given = leaves(kept.primals)
-        if kept.asked.declaration.hand is not None or not any(map(np.iscomplexobj, given)):
+        if not any(map(np.iscomplexobj, leaves(kept.primals))):
             return
-        compiled, payload = self.compile_linear(kept, "jvp", list(holomorphic.pairs(kept.primals)))
+        operation, vectors = "jvp", list(holomorphic.pairs(kept.primals))
+        if isinstance(kept.linear, byhand.Linear) and not kept.linear.fun.has_jvp:
+            if not kept.linear.complex_to_complex:
+                return
+            operation, vectors = "vjp", holomorphic.pairs(kept.linear.outputs)
+        compiled, payload = self.compile_linear(kept, operation, vectors)
         for leaf in leaves(self.run_linear(kept, compiled, payload)):
             holomorphic.check_complex_linear(np.asarray(leaf), kept.asked.query.map)
 
