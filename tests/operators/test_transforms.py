@@ -63,7 +63,8 @@ COMPOSED = {
         ({"a": XS, "b": [XS, XS]},)),
     "axes of a value": (
         "point",
-        lambda g, f: g.vmap(f, out_axes=(1, [0, None]) if g is gradwire else maps.Point(1, [0, None])), (XS,)),
+        lambda g, f: g.vmap(f, out_axes=(tuple if g is gradwire else maps.Point._make)((1, [0, None]))),
+        (XS,)),
     "with aux": ("with_aux", lambda g, f: g.grad(f, has_aux=True), (X,)),
     "value_and_grad with aux": ("with_aux", lambda g, f: g.value_and_grad(f, has_aux=True), (X,)),
     "jacrev with aux": ("with_aux", lambda g, f: g.jacrev(f, has_aux=True), (X,)),
