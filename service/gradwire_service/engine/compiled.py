@@ -57,7 +57,7 @@ class Compiled:
             self.memory = (
                 analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
             )
-            self.code = analysis.generated_code_size_in_bytes
+            self.code = analysis.generated_code_size_in_bytes or _size_of_code(executable)
 
 
 def function_of(asked: Asked) -> Callable[[Inputs], dict[str, Any]]:
@@ -193,6 +193,14 @@ def compile(lowered: Any, *, answer_bytes: int | None, memory: int | None, map: 
     return made
 
 
+def _size_of_code(executable: Any) -> int:
+    """Bytes of an executable's code where XLA does not count them (on the host): those it is kept in."""
+    try:
+        return len(executable.runtime_executable().serialize())
+    except (AttributeError, RuntimeError, ValueError):
+        return 0
+
+
 class CompiledQueries:
     """A bounded LRU of executables. What is being compiled is compiled once, whoever else asks for it.
 
@@ -261,6 +269,15 @@ class CompiledQueries:
             return False
         self._dropped = 0
         return True
+
+
+def give_callbacks_64_bits() -> None:
+    """Let host callbacks of float64 maps have float64 arrays, in this process.
+
+    XLA may call them from threads of its own. These know nothing of `at`, and JAX would narrow what it
+    hands to a callback there. Whatever else computes here says its own setting.
+    """
+    jax.config.update("jax_enable_x64", True)
 
 
 def keep_compiled_in(directory: Path) -> None:

@@ -38,7 +38,7 @@ from gradwire_service.differentiation import OPERATIONS
 from gradwire_service.engine import holomorphic
 from gradwire_service.engine.blocks import Blocks, plan
 from gradwire_service.engine.coalescing import Row
-from gradwire_service.engine.compiled import Compiled, compile_key, keep_compiled_in
+from gradwire_service.engine.compiled import Compiled, compile_key, give_callbacks_64_bits, keep_compiled_in
 from gradwire_service.engine.devices import Device, Devices
 from gradwire_service.engine.execution import LINEAR, Engine, Linearization, on_host
 from gradwire_service.engine.linearizations import Linearizations
@@ -122,6 +122,7 @@ class Service:
                     expected=", ".join(BITS),
                     got=name,
                 )
+        give_callbacks_64_bits()
         if settings.compile_cache is not None:
             keep_compiled_in(settings.compile_cache)
         self.engine = Engine(
@@ -142,6 +143,11 @@ class Service:
         self._warming: asyncio.Task[None] | None = None
         self._operations: dict[Declaration, tuple[str, ...]] = {}
         self._stopping = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a device computes or a query is compiled."""
+        return bool(self._compiling) or any(device.queued for device in self.engine.devices)
 
     # Its life.
 
@@ -280,6 +286,8 @@ class Service:
         def compute() -> dict[str, Any]:
             begun = time.perf_counter()
             outcome.timing["queue"] = begun - queued
+            # Linearizations can be made anew: what is asked for now goes first.
+            self.linearizations.make_room(device, compiled.memory)
             fields = self.engine.run(asked, compiled, device)
             kept = None
             if asked.query.operation == "linearize":
@@ -296,6 +304,8 @@ class Service:
         if declaration.coalesce and declaration.hand is None and asked.query.operation != "linearize":
             bucket = self._settings.coalesce_bucket
             joint = Row(self.engine, asked, device, key, bucket, self._begin_compiling, compute)
+            if bucket is not None:
+                await self._prepared(joint.batch_key(bucket), lambda: joint.make(bucket))
         queued = time.perf_counter()
         outcome.fields = await device.perform(compute, joint)
         # Of rows that were joined, none knows its own share.
@@ -560,6 +570,14 @@ class Service:
         del self._compiling[key]
         if not done.cancelled():
             done.exception()  # whoever waits has it too; nobody may wait any more
+
+    async def _prepared(self, key: Hashable, make: Callable[[], Compiled]) -> None:
+        """See to it that the executable for ``key`` is there, if it can be made at all."""
+        if key not in self._begun and self.engine.compiled.get(key) is None:
+            try:
+                await self._compiled(key, lambda: self.engine.compiled.get_or_make(key, make))
+            except GradwireError:
+                self._begun.add(key)  # not tried again: its rows go one by one
 
     def _begin_compiling(self, key: Hashable, make: Callable[[], Compiled]) -> None:
         """Compile for ``key`` in the background. Called from a device's thread."""
