@@ -95,21 +95,20 @@ def _derivatives(
             why += f"; {smaller} would be cheaper, but does not exist here"
         choices["jacobian"] = (mode, why)
         rows, across = (size_in, size_out) if mode == "fwd" else (size_out, size_in)
-        width = 8 if asked_64(value) else 4
         kind = "columns" if mode == "fwd" else "rows"
-        choices["blocks"] = (
-            f"{block_size(rows, across * width)} of {rows} {kind}",
-            "in a block of the stream for large Jacobians",
-        )
+        arrays = [*leaves(value), *(leaf for position in positions for leaf in leaves(call.args[position]))]
+        if len(arrays) == 2:
+            size = block_size(rows, across * arrays[0].dtype.itemsize)
+            choices["blocks"] = (f"{size} of {rows} {kind}", "in a block of the stream for large Jacobians")
+        else:
+            choices["blocks"] = (
+                "none",
+                "a Jacobian comes in blocks where one array goes in and one comes out",
+            )
         break
     else:
         choices["jacobian"] = ("none", "neither mode exists; complex to complex needs holomorphic=True")
     return choices
-
-
-def asked_64(value: Tree) -> bool:
-    """Whether any array of ``value`` has 64 bits."""
-    return any(spec.dtype.itemsize >= 8 for spec in leaves(value))
 
 
 def _completed(engine: Engine, call: Call, operation: str, admit: Admit) -> Call:

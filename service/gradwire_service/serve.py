@@ -54,9 +54,15 @@ def command(argv: Sequence[str]) -> int:
             listener.listen(2048)
             print(f"gradwire: {', '.join(map.name for map in maps)} at {url}", flush=True)
             server(app, settings, url).run(sockets=[listener])
+            leave = bool(app.state.service.busy)
     except (GradwireError, OSError) as error:
         print(f"gradwire serve: {error}", file=sys.stderr)
         return 2
+    if leave:
+        # What still computes or compiles cannot be interrupted, and would keep or break the exit.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
     return 0
 
 

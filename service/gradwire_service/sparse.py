@@ -37,7 +37,11 @@ HUBS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Undetected(Exception):
-    """No pattern was found; the message says why."""
+    """No pattern was found; the message says why. ``for_now``: another time one might be."""
+
+    def __init__(self, reason: str, *, for_now: bool = False) -> None:
+        super().__init__(reason)
+        self.for_now = for_now
 
 
 def available() -> bool:
@@ -166,7 +170,7 @@ def _bounded(search: Callable[[], Pattern], seconds: float, most_bytes: int) -> 
     if isinstance(found, Pattern):
         return found
     if isinstance(found, _Stopped):
-        raise Undetected(reason) from None
+        raise Undetected(reason, for_now=True) from None
     if isinstance(found, NotImplementedError):
         primitive = re.search(r"primitive '([^']*)'", str(found))
         raise Undetected(

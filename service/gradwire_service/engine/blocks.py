@@ -15,7 +15,7 @@ from gradwire._errors import NotDifferentiable, WireError
 from gradwire._trees import leaves
 from gradwire_service.differentiation import one_hot_columns, one_hot_rows
 from gradwire_service.engine.compiled import Compiled, specs_of, traced
-from gradwire_service.engine.compiled import compile as compile_lowered
+from gradwire_service.engine.compiled import compile as compile_trace
 from gradwire_service.engine.execution import Engine, Linearization, on_host, run
 
 ROWS = 256
@@ -146,8 +146,8 @@ def _planned(
 
     def make() -> Compiled:
         specs = specs_of((kept.linear, kept.primals, np.int32(0)), query.precision, kept.device.sharding)
-        lowered = traced(of, specs, query.precision, query.map)
-        return compile_lowered(lowered, answer_bytes=None, memory=kept.device.memory, map=query.map)
+        trace = traced(of, specs, query.precision, query.map)
+        return compile_trace(trace, answer_bytes=None, memory=kept.device.memory, map=query.map)
 
     compiled = engine.compiled.get_or_make(key, make)
     answered = on_host(np.empty(0, compiled.shapes.dtype), query.precision).dtype

@@ -17,8 +17,8 @@ import numpy as np
 from gradwire._errors import GradwireError
 from gradwire._trees import is_number
 from gradwire_service.differentiation import Inputs
-from gradwire_service.engine.compiled import Compiled, compile_key, function_of, specs_of, traced
-from gradwire_service.engine.compiled import compile as compile_lowered
+from gradwire_service.engine.compiled import Compiled, function_of, specs_of, traced
+from gradwire_service.engine.compiled import compile as compile_trace
 from gradwire_service.engine.devices import Device
 from gradwire_service.engine.execution import Engine, on_host, run
 from gradwire_service.query import Asked
@@ -47,7 +47,9 @@ class Row:
         if len(rows) == 1 and self.fixed is None:
             return [self._by_itself()]
         size = self.fixed or 1 << (len(rows) - 1).bit_length()
-        compiled = self._batched(size)
+        compiled = self.engine.compiled.get(self.batch_key(size))
+        if compiled is None and self.fixed is None:
+            self.prepare(self.batch_key(size), lambda: self.make(size))
         if compiled is None:
             return [row._by_itself() for row in rows]
         answers: list[Any] = []
@@ -72,20 +74,12 @@ class Row:
             return [row._by_itself() for row in rows]
         return [jax.tree_util.tree_map(lambda leaf, i=i: leaf[i], fields) for i in range(len(rows))]
 
-    def _batched(self, size: int) -> Compiled | None:
-        """The executable for ``size`` rows; where there is none yet it is begun, and rows go one by one."""
-        key = ("coalesced", size, compile_key(self.asked, self.device))
-        found = self.engine.compiled.get(key)
-        if found is None:
-            if self.fixed is not None:
-                try:
-                    return self.engine.compiled.get_or_make(key, lambda: self._make(size))
-                except GradwireError:
-                    return None  # nobody's batch: alone or not, each row goes by itself
-            self.prepare(key, lambda: self._make(size))
-        return found
+    def batch_key(self, size: int) -> Hashable:
+        """The key of the executable for ``size`` rows."""
+        return "coalesced", size, self.key
 
-    def _make(self, size: int) -> Compiled:
+    def make(self, size: int) -> Compiled:
+        """The executable for ``size`` rows."""
         precision, name = self.asked.query.precision, self.asked.query.map
         specs = specs_of(self.asked.inputs, precision, self.device.sharding)
 
@@ -99,8 +93,8 @@ class Row:
         def many(inputs: Inputs) -> dict[str, Any]:
             return jax.vmap(one)(inputs)
 
-        lowered = traced(many, (jax.tree_util.tree_map(rows_of, specs),), precision, name)
-        return compile_lowered(lowered, answer_bytes=None, memory=self.device.memory, map=name)
+        trace = traced(many, (jax.tree_util.tree_map(rows_of, specs),), precision, name)
+        return compile_trace(trace, answer_bytes=None, memory=self.device.memory, map=name)
 
 
 def _stacked(*leaves: Any) -> np.ndarray:

@@ -107,22 +107,49 @@ def signature_key(tree: Any) -> Hashable:
     return structure, tuple(described)
 
 
-def traced(function: Callable[..., Any], specs: tuple[Any, ...], precision: Precision, map: str) -> Any:
-    """``jax.jit(function)`` lowered for ``specs``, with every error as one of ours.
+class Trace:
+    """A function traced for some shapes, and not compiled yet.
 
-    Raises:
-        GradwireError: the map's own exception as `MapFailed`; a derivative that does not exist.
+    Attributes:
+        out_info: the pytree of what it gives, as ShapeDtypeStructs.
     """
+
+    def __init__(self, made: Any, precision: Precision, map: str) -> None:
+        self._made = made
+        self._precision = precision
+        self._map = map
+        self.out_info = made.out_info
+
+    def compiled(self) -> Any:
+        """The executable."""
+        with _told(self._map), at(self._precision):
+            return self._made.lower().compile()
+
+
+@contextmanager
+def _told(map: str) -> Iterator[None]:
+    """Every error in here as one of ours: the map's own as `MapFailed`, a derivative that does not exist, …."""
     try:
-        with at(precision):
-            return jax.jit(function).lower(*specs)
+        yield
     except GradwireError as error:
         error.map = error.map or map
         raise
+    except jax.errors.JaxRuntimeError as error:
+        raise told_by_runtime(error, "the device", map) from error
     except Exception as error:
         ours = translated(error)
         ours.map = map
         raise ours from error
+
+
+def traced(function: Callable[..., Any], specs: tuple[Any, ...], precision: Precision, map: str) -> Trace:
+    """``jax.jit(function)`` traced for ``specs``.
+
+    Raises:
+        GradwireError: the map's own exception as `MapFailed`; a derivative that does not exist.
+    """
+    with _told(map), at(precision):
+        return Trace(jax.jit(function).trace(*specs), precision, map)
 
 
 def nbytes(shapes: Any) -> int:
@@ -170,18 +197,14 @@ def check_answer(answer: Any, most: int | None, map: str) -> None:
         )
 
 
-def compile(lowered: Any, *, answer_bytes: int | None, memory: int | None, map: str) -> Compiled:
+def compile(trace: Trace, *, answer_bytes: int | None, memory: int | None, map: str) -> Compiled:
     """Compile what `traced` gave, unless its answer would be too large, or need too much memory.
 
     Raises:
         AnswerTooLarge: with the size it would have, and the limit. Nothing is computed.
     """
-    shapes = lowered.out_info
-    check_answer(shapes, answer_bytes, map)
-    try:
-        made = Compiled(lowered.compile(), shapes)
-    except jax.errors.JaxRuntimeError as error:
-        raise told_by_runtime(error, "the device", map) from error
+    check_answer(trace.out_info, answer_bytes, map)
+    made = Compiled(trace.compiled(), trace.out_info)
     if memory is not None and made.memory > memory:
         raise AnswerTooLarge(
             "The computation would need more memory than the device may use (option device_memory). "

@@ -86,13 +86,13 @@ class Engine:
                 expected=", ".join(asked.declaration.hand_operations),
                 got="eval_shape",
             )
-        lowered = self.trace(asked)
+        trace = self.trace(asked)
         precision = asked.query.precision
 
         def described(leaf: Any) -> ArraySpec:
             return ArraySpec(tuple(leaf.shape), answered(np.dtype(leaf.dtype), precision))
 
-        return tree_map(described, lowered.out_info["value"])
+        return tree_map(described, trace.out_info["value"])
 
     def trace(self, asked: Asked) -> Any:
         """Trace ``asked``, as far as to know that it can be answered."""
@@ -111,8 +111,8 @@ class Engine:
             if asked.declaration.hand is not None:
                 return Compiled(byhand_of(asked))
             specs = specs_of(asked.inputs, precision, device.sharding)
-            lowered = traced(function_of(asked), (specs,), precision, name)
-            return compile(lowered, answer_bytes=self.answer_bytes, memory=device.memory, map=name)
+            trace = traced(function_of(asked), (specs,), precision, name)
+            return compile(trace, answer_bytes=self.answer_bytes, memory=device.memory, map=name)
 
         return self.compiled.get_or_make(compile_key(asked, device), make)
 
@@ -187,9 +187,9 @@ class Engine:
             if isinstance(kept.linear, byhand.Linear):
                 return Compiled(lambda linear, primals, payload: linear.perform(operation, payload))
             specs = specs_of((kept.linear, kept.primals, payload), precision, kept.device.sharding)
-            lowered = traced(of, specs, precision, name)
+            trace = traced(of, specs, precision, name)
             memory = kept.device.memory
-            return compile(lowered, answer_bytes=self.answer_bytes, memory=memory, map=name)
+            return compile(trace, answer_bytes=self.answer_bytes, memory=memory, map=name)
 
         return payload, key, make
 

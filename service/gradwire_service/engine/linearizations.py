@@ -10,6 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from gradwire._errors import LinearizationLost
+from gradwire_service.engine.devices import Device
 from gradwire_service.engine.execution import Linearization
 
 
@@ -75,6 +76,20 @@ class Linearizations:
             gone = self._kept.pop(id, None)
             if gone is not None:
                 self._bytes -= gone.linearization.nbytes
+
+    def make_room(self, device: Device, needed: int) -> None:
+        """Let the oldest on ``device`` go until ``needed`` bytes of its memory are free of linearizations."""
+        if self._bytes + needed <= device.memory:
+            return
+        with self._lock:
+            here = [id for id, kept in self._kept.items() if kept.linearization.device is device]
+            held = sum(self._kept[id].linearization.nbytes for id in here)
+            for id in here:
+                if held + needed <= device.memory:
+                    return
+                size = self._kept.pop(id).linearization.nbytes
+                held -= size
+                self._bytes -= size
 
     def _sweep(self) -> None:
         oldest = time.monotonic() - self._ttl

@@ -145,7 +145,8 @@ def report(
         call = replace(call, argnums=declaration.default_argnums(call.args))
     if call.operation == "cost":
         return cost(engine(), declaration, call, admit, device)
-    reasons = {"device": "asked for" if wanted else "the least busy", "precision": f"{why}: {policy}"}
+    placed = "asked for" if options.device else "the map's" if wanted else "the least busy"
+    reasons = {"device": placed, "precision": f"{why}: {policy}"}
     return explain(engine(), declaration, call, admit, device, reasons)
 
 

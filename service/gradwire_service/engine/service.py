@@ -21,6 +21,7 @@ import numpy as np
 from gradwire._errors import (
     ArgumentError,
     DeadlineExceeded,
+    GradwireError,
     MapNotFound,
     Overloaded,
 )
@@ -577,16 +578,12 @@ class Service:
             try:
                 await self._compiled(key, lambda: self.engine.compiled.get_or_make(key, make))
             except GradwireError:
-                self._begun.add(key)  # not tried again: its rows go one by one
+                self._note_begun(key)  # not tried again: its rows go one by one
 
     def _begin_compiling(self, key: Hashable, make: Callable[[], Compiled]) -> None:
         """Compile for ``key`` in the background. Called from a device's thread."""
-        with self._begun_lock:
-            if key in self._begun or self._stopping:
-                return
-            self._begun[key] = None
-            if len(self._begun) > 2 * self._settings.compiled_queries:
-                del self._begun[next(iter(self._begun))]
+        if self._stopping or not self._note_begun(key):
+            return
 
         def done(made: Future[Compiled]) -> None:
             # What cannot be compiled is not tried again: its rows go one by one.
@@ -595,6 +592,16 @@ class Service:
                     self._begun.pop(key, None)
 
         self._compiler.submit(self.engine.compiled.get_or_make, key, make).add_done_callback(done)
+
+    def _note_begun(self, key: Hashable) -> bool:
+        """Remember that ``key`` need not be begun (again); whether that is new."""
+        with self._begun_lock:
+            if key in self._begun:
+                return False
+            self._begun[key] = None
+            if len(self._begun) > 2 * self._settings.compiled_queries:
+                del self._begun[next(iter(self._begun))]
+            return True
 
     async def _in_compiler(self, work: Callable[..., T], *args: Any) -> T:
         if self._stopping:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
@@ -27,7 +28,7 @@ from gradwire._sparse import Csr, Pattern
 from gradwire._trees import Tree, is_inexact, is_number, leaves, rebuild
 from gradwire_service.differentiation import Inputs, in_argnums, inexact, transformed
 from gradwire_service.engine.compiled import Compiled, at, signature_key, specs_of, traced
-from gradwire_service.engine.compiled import compile as compile_lowered
+from gradwire_service.engine.compiled import compile as compile_trace
 from gradwire_service.engine.devices import Device
 from gradwire_service.engine.execution import Engine, answered, on_host, run
 from gradwire_service.policy import Precision
@@ -159,6 +160,10 @@ class Block:
     own: Any
 
 
+RETRY = 600.0
+"""Seconds after which a search that had to be given up is made again."""
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """How a query is answered.
@@ -171,6 +176,7 @@ class Plan:
         size: colours computed at once.
         compiled: computes them.
         fallback: why there is no pattern, or None.
+        until: when a pattern is looked for anew (of `time.monotonic`).
     """
 
     layout: Layout
@@ -180,6 +186,7 @@ class Plan:
     size: int
     compiled: Compiled
     fallback: str | None = None
+    until: float = math.inf
 
     @property
     def nbytes(self) -> int:
@@ -193,6 +200,7 @@ class HandPlan:
     compiled: Compiled
     fallback: str = "its derivatives are written by hand"
     nbytes: int = 0
+    until: float = math.inf
 
 
 class SparseQueries:
@@ -211,9 +219,14 @@ class SparseQueries:
     def cached(self, key: Hashable) -> Plan | HandPlan | None:
         """The plan for ``key``, if there is one. Never blocks."""
         with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-            return self._held.get(key)
+            found = self._held.get(key)
+            if found is None:
+                return None
+            if time.monotonic() > found.until:
+                self._bytes -= self._held.pop(key).nbytes
+                return None
+            self._held.move_to_end(key)
+            return found
 
     def plan(self, asked: Asked, device: Device) -> Plan | HandPlan:
         """The plan for ``asked``; made here the first time, or waited for where another thread makes it.
@@ -449,7 +462,9 @@ class _Planner:
         try:
             pattern = self.detect()
         except Undetected as undetected:
-            return self.by_dense_blocks(str(undetected))
+            plan = self.by_dense_blocks(str(undetected))
+            # A machine that was busy, or full, will not always be.
+            return replace(plan, until=time.monotonic() + RETRY) if undetected.for_now else plan
         self.check_size(pattern)
         plan = self.first_that_works(
             sorted(
@@ -482,8 +497,8 @@ class _Planner:
             flat, dynamic, value = self.split(inputs)
             return dynamic, rebuild(value, iter(flat(list(leaves(dynamic)))))
 
-        lowered = traced(shapes, (specs_of(self.asked.inputs, query.precision),), query.precision, query.map)
-        self.dynamic, self.value = lowered.out_info
+        trace = traced(shapes, (specs_of(self.asked.inputs, query.precision),), query.precision, query.map)
+        self.dynamic, self.value = trace.out_info
         into, out = list(leaves(self.dynamic)), list(leaves(self.value))
 
         def ends(found: list[Any]) -> tuple[int, ...]:
@@ -581,8 +596,8 @@ class _Planner:
         def make() -> Compiled:
             given = (self.asked.inputs, colouring.colours, ones, np.int32(0))
             specs = specs_of(given, query.precision, self.device.sharding)
-            lowered = traced(compressed(self.split, axis, size), specs, query.precision, query.map)
-            return compile_lowered(lowered, answer_bytes=None, memory=self.device.memory, map=query.map)
+            trace = traced(compressed(self.split, axis, size), specs, query.precision, query.map)
+            return compile_trace(trace, answer_bytes=None, memory=self.device.memory, map=query.map)
 
         key = ("compressed", self.asked.query, self.device.name, self.asked.declaration, axis, size)
         return size, self.engine.compiled.get_or_make((key, signature_key(self.asked.inputs)), make)
