@@ -1,12 +1,14 @@
 """Which dtypes cross between NumPy and JAX without a copy: measured, and as docs/precision.md says.
 
-Every cell of the two tables on that page is measured here by comparing addresses.
+Every cell of the two tables on that page is measured here by comparing addresses. A cell with a mark is
+another from some version on, which the page's table of marks gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,31 @@ def table(first_header: str) -> dict[tuple[str, str], str]:
     return cells
 
 
-DTYPES = table("dtype")
-LAYOUTS = table("layout")
+MARKS = table("mark")
+
+
+def installed_from(requirements: str) -> bool:
+    """Whether everything in a text such as "numpy 2.5 with ml_dtypes 0.7" is that new here."""
+
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in text.split(".")[:2]]
+
+    pairs = (requirement.split() for requirement in requirements.split(" with "))
+    return all(numbers(version(package)) >= numbers(first) for package, first in pairs)
+
+
+def here(cells: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+    """The cells as they are with the versions that are installed."""
+    found = {}
+    for cell, text in cells.items():
+        outcome, _, mark = text.partition(" ")
+        changed = mark != "" and installed_from(MARKS[mark, "from"])
+        found[cell] = MARKS[mark, "it is"] if changed else outcome
+    return found
+
+
+DTYPES = here(table("dtype"))
+LAYOUTS = here(table("layout"))
 
 
 def aligned(dtype: np.dtype[Any], *, offset: int = 0, shape: tuple[int, ...] = (8, 8)) -> np.ndarray:
