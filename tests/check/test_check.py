@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Complex, Float, Int
 
+from gradwire import CheckReport
 from gradwire_service import Map
-from gradwire_service.check import STEPS, Report, check_map, taylor
+from gradwire_service.check import STEPS, check_map, taylor
 
 
-def outcome(report: Report, derivative: str) -> set[str]:
+def outcome(report: CheckReport, derivative: str) -> set[str]:
     return {finding.outcome for finding in report.findings if finding.derivative == derivative}
 
 

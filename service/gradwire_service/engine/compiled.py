@@ -107,25 +107,6 @@ def signature_key(tree: Any) -> Hashable:
     return structure, tuple(described)
 
 
-class Trace:
-    """A function traced for some shapes, and not compiled yet.
-
-    Attributes:
-        out_info: the pytree of what it gives, as ShapeDtypeStructs.
-    """
-
-    def __init__(self, made: Any, precision: Precision, map: str) -> None:
-        self._made = made
-        self._precision = precision
-        self._map = map
-        self.out_info = made.out_info
-
-    def compiled(self) -> Any:
-        """The executable."""
-        with _told(self._map), at(self._precision):
-            return self._made.lower().compile()
-
-
 @contextmanager
 def _told(map: str) -> Iterator[None]:
     """Every error in here as one of ours: the map's own as `MapFailed`, a derivative that does not exist, …."""
@@ -142,14 +123,14 @@ def _told(map: str) -> Iterator[None]:
         raise ours from error
 
 
-def traced(function: Callable[..., Any], specs: tuple[Any, ...], precision: Precision, map: str) -> Trace:
-    """``jax.jit(function)`` traced for ``specs``.
+def traced(function: Callable[..., Any], specs: tuple[Any, ...], precision: Precision, map: str) -> Any:
+    """``jax.jit(function)`` lowered for ``specs``: some derivatives turn out not to exist only then.
 
     Raises:
         GradwireError: the map's own exception as `MapFailed`; a derivative that does not exist.
     """
     with _told(map), at(precision):
-        return Trace(jax.jit(function).trace(*specs), precision, map)
+        return jax.jit(function).lower(*specs)
 
 
 def nbytes(shapes: Any) -> int:
@@ -197,14 +178,15 @@ def check_answer(answer: Any, most: int | None, map: str) -> None:
         )
 
 
-def compile(trace: Trace, *, answer_bytes: int | None, memory: int | None, map: str) -> Compiled:
+def compile(trace: Any, *, answer_bytes: int | None, memory: int | None, map: str) -> Compiled:
     """Compile what `traced` gave, unless its answer would be too large, or need too much memory.
 
     Raises:
         AnswerTooLarge: with the size it would have, and the limit. Nothing is computed.
     """
     check_answer(trace.out_info, answer_bytes, map)
-    made = Compiled(trace.compiled(), trace.out_info)
+    with _told(map):
+        made = Compiled(trace.compile(), trace.out_info)
     if memory is not None and made.memory > memory:
         raise AnswerTooLarge(
             "The computation would need more memory than the device may use (option device_memory). "
