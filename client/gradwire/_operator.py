@@ -26,6 +26,7 @@ from gradwire._errors import (
     GradwireError,
     MapFailed,
     PrecisionWarning,
+    WireError,
 )
 from gradwire._linear import Handle, Jacobian, LinearOperator
 from gradwire._reports import REPORTS, CheckReport, CostReport, Explanation
@@ -259,15 +260,15 @@ class OperatorBase:
             out: a NumPy array (a memmap too) that `jacobian` fills, and returns.
         """
         for name, given, known in (
-            ("complex_as", complex_as, "real_pairs"),
-            ("nonfinite", nonfinite, "raise"),
+            ("complex_as", complex_as, ("real_pairs",)),
+            ("nonfinite", nonfinite, ("raise", "ignore")),
         ):
-            if given is not None and given not in (known, "ignore"):
+            if given is not None and given not in known:
                 raise ArgumentError(
                     "There is no such option.",
                     map=self.name,
                     argument=name,
-                    expected=repr(known),
+                    expected=" or ".join(map(repr, known)),
                     got=repr(given),
                 )
         made = copy.copy(self)
@@ -378,9 +379,17 @@ class OperatorBase:
         filling = Filling(check_out(options.out, self.name), options.progress, self.name)
 
         def read(filled: np.ndarray) -> Any:
+            if options.nonfinite == "raise":
+                self._check_finite(filled, call)
             return filled if options.out is not None else self._export(filled, call)
 
-        return self._fill(call, filling, read)
+        try:
+            return self._fill(call, filling, read)
+        except WireError as error:
+            if error.kind != "not-acceptable" or options.out is not None:
+                raise
+            # Several arrays do not come in blocks: then there is no bar, and the answer comes whole.
+            return self._perform(call, lambda answer: self._export_matrix(answer, call))
 
     def jvp(self, primals: Any, tangents: Any, argnums: Argnums | None = None, **kwargs: Any) -> Any:
         """``(value, tangent_out)``; stack dimensions of the tangents stand in front of tangent_out too.

@@ -89,7 +89,7 @@ class RemoteMap(OperatorBase):
         self, call: Call, message: wire.Message, known: Mapping[str, Pattern] | None = None
     ) -> Answer:
         meta = message.fields.get("meta") or {}
-        if meta.get("lossy"):
+        if call.operation not in REPORTS and meta.get("lossy"):
             self._warn_of_precision(call, str(meta.get("computed_in")), self._service.session.warned)
         plain = {"linearization": message.fields.get("linearization"), "meta": meta}
         if call.operation in REPORTS:

@@ -52,7 +52,11 @@ Vector = np.ndarray
 
 
 def check_map(
-    map: Map, *, at: tuple[tuple[Any, ...], dict[str, Any]] | None = None, seed: int = 0
+    map: Map,
+    *,
+    at: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+    seed: int = 0,
+    precision: str = "float64",
 ) -> CheckReport:
     """Test every derivative that ``map`` says it has, at its example or at made-up arguments.
 
@@ -61,10 +65,11 @@ def check_map(
             arguments are made up from its declared signature.
         at: positional and keyword arguments to test at, instead of the example.
         seed: of the random directions and made-up arguments.
+        precision: to compute at.
     """
     rng = np.random.default_rng([seed, zlib.crc32(map.name.encode())])
     example = map._declaration.example
-    exact = map.using(precision="float64")
+    exact = map.using(precision=precision)
     if at is None and example is not None:
         at = (example, {})
     if at is not None:

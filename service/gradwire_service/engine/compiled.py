@@ -109,7 +109,7 @@ def signature_key(tree: Any) -> Hashable:
 
 @contextmanager
 def _told(map: str) -> Iterator[None]:
-    """Every error in here as one of ours: the map's own as `MapFailed`, a derivative that does not exist, …."""
+    """Every error in here as one of ours: the map's own as `MapFailed`, no such derivative, …."""
     try:
         yield
     except GradwireError as error:

@@ -141,7 +141,7 @@ class Engine:
                 holomorphic.answered(question, fields)
 
     def _products(self, question: Asked, device: Device) -> dict[str, Any] | None:
-        """The products that `holomorphic` asks for: forward, or of the transpose where there is no forward."""
+        """The products that `holomorphic` asks for: forward, or of the transpose where that is all there is."""
 
         def answer(asked: Asked) -> dict[str, Any]:
             return self.run(asked, self.compile(asked, device), device)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -28,11 +30,27 @@ from gradwire_service.engine.sparse import SparseQueries
 from gradwire_service.policy import Policy, Precision
 from gradwire_service.query import Asked, ask
 
+_hosting: ContextVar[Engine | None] = ContextVar("hosting", default=None)
+
+
+def engine() -> Engine:
+    """The engine of local maps: this process's own, or where `on` says so a service's."""
+    return _hosting.get() or _own()
+
 
 @lru_cache(maxsize=1)
-def engine() -> Engine:
-    """The engine of local maps; made when the first one is asked something."""
+def _own() -> Engine:
     return Engine(compiled_queries=4096)
+
+
+@contextmanager
+def on(hosting: Engine) -> Iterator[None]:
+    """Let local maps in here answer on the engine of a service that hosts them."""
+    token = _hosting.set(hosting)
+    try:
+        yield
+    finally:
+        _hosting.reset(token)
 
 
 @lru_cache(maxsize=1)

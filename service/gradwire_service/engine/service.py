@@ -36,7 +36,7 @@ from gradwire_service.check import check_map
 from gradwire_service.declaration import Declaration
 from gradwire_service.diagnostics import cost, explain
 from gradwire_service.differentiation import OPERATIONS
-from gradwire_service.engine import holomorphic
+from gradwire_service.engine import holomorphic, local
 from gradwire_service.engine.blocks import Blocks, plan
 from gradwire_service.engine.coalescing import Row
 from gradwire_service.engine.compiled import Compiled, compile_key, give_callbacks_64_bits, keep_compiled_in
@@ -353,7 +353,12 @@ class Service:
                 checked = self._hosted[declaration].using(device=device.name)
                 for transform in request.transforms:
                     checked = checked._transformed(transform)
-                return check_map(checked, at=(call.args, call.kwargs)).fields()
+                allowed = self._settings.allow_precision
+                exact = "float64" if allowed is None or "float64" in allowed else "input"
+                with local.on(self.engine):
+                    return check_map(
+                        checked, at=(call.args, call.kwargs), precision=request.precision or exact
+                    ).fields()
             if call.operation == "cost":
                 return cost(self.engine, declaration, call, admit, device).fields()
             reasons = self._reasons(declaration, request)
