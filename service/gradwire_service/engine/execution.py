@@ -141,7 +141,7 @@ class Engine:
                 holomorphic.answered(question, fields)
 
     def _products(self, question: Asked, device: Device) -> dict[str, Any] | None:
-        """The products that `holomorphic` asks for: forward, or of the transpose where that is all there is."""
+        """The products that `holomorphic` asks for: forward, or of the transpose where only that exists."""
 
         def answer(asked: Asked) -> dict[str, Any]:
             return self.run(asked, self.compile(asked, device), device)
