@@ -16,9 +16,9 @@ from gradwire_service.demo import serving
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import hand_maps  # noqa: E402
-import random_maps  # noqa: E402
-import traced_maps  # noqa: E402
+import hand_maps
+import random_maps
+import traced_maps
 
 MODULES = (hand_maps, random_maps, traced_maps)
 LOCAL = {found.name: found for module in MODULES for found in vars(module).values() if isinstance(found, Map)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,7 @@ def directional(function: Callable[[np.ndarray], Any], x: np.ndarray, v: np.ndar
     steps = 0.05 * 0.5 ** np.arange(4)
     table = [(np.asarray(function(x + h * v)) - np.asarray(function(x - h * v))) / (2 * h) for h in steps]
     for order in range(1, 4):
-        table = [
-            (4**order * fine - coarse) / (4**order - 1)
-            for coarse, fine in zip(table, table[1:], strict=False)
-        ]
+        table = [(4**order * fine - coarse) / (4**order - 1) for coarse, fine in itertools.pairwise(table)]
     return table[0]
 
 

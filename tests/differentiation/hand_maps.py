@@ -62,7 +62,7 @@ hosted_erf = Map(
 )
 
 
-# Several arguments: Kepler's equation, solved by Newton's method; derivatives by the implicit function theorem.
+# Several arguments: Kepler's equation by Newton's method; derivatives by the implicit function theorem.
 
 
 def kepler(anomaly: Float[Array, "n"], eccentricity: Float[Array, ""]) -> Float[Array, "n"]:

@@ -52,7 +52,9 @@ def hosting(expression: Expression, name: str) -> Map:
     return Map(lambda x: expression(jnp, x), name=name)
 
 
-COUNT = 3
+COUNT = 2
 VECTORS = {f"vector_{seed}": expression(np.random.default_rng(seed), 4) for seed in range(COUNT)}
-SCALARS = {f"scalar_{seed}": scalar_of(expression(np.random.default_rng(100 + seed), 3)) for seed in range(COUNT)}
+SCALARS = {
+    f"scalar_{seed}": scalar_of(expression(np.random.default_rng(100 + seed), 3)) for seed in range(COUNT)
+}
 globals().update({f"hosted_{name}": hosting(found, name) for name, found in {**VECTORS, **SCALARS}.items()})

@@ -69,7 +69,10 @@ REAL = {
     "B.T A": (lambda A, B, D: B.T @ A, M[1].T @ M[0]),
     "A B.H": (lambda A, B, D: A @ B.H, M[0] @ M[1].T),
     "(2 A) (D / 3)": (lambda A, B, D: (2 * A) @ (D / 3), 2 / 3 * M[0] @ M[0].T),
-    "(A + 2 B) (D - A.T)": (lambda A, B, D: (A + 2 * B) @ (D - 0.5 * A.T), (M[0] + 2 * M[1]) @ (0.5 * M[0].T)),
+    "(A + 2 B) (D - A.T)": (
+        lambda A, B, D: (A + 2 * B) @ (D - 0.5 * A.T),
+        (M[0] + 2 * M[1]) @ (0.5 * M[0].T),
+    ),
     "A D A": (lambda A, B, D: A @ D @ B, M[0] @ M[0].T @ M[1]),
     "A.T": (lambda A, B, D: (A + B).T, (M[0] + M[1]).T),
     "gram": (lambda A, B, D: (A + B).gram(), (M[0] + M[1]).T @ (M[0] + M[1])),
@@ -115,7 +118,9 @@ def test_from_real_to_complex(kept):
     assert_close(J.gram() @ X, (C.conj().T @ C).real @ X)
     assert J.dottest() and (J + 2 * J).dottest()
     # As a map between real spaces.
-    assert J.norm(rtol=1e-10, most=1000) == pytest.approx(np.linalg.norm(np.vstack([C.real, C.imag]), 2), rel=1e-5)
+    assert J.norm(rtol=1e-10, most=1000) == pytest.approx(
+        np.linalg.norm(np.vstack([C.real, C.imag]), 2), rel=1e-5
+    )
 
 
 def test_a_complex_factor_takes_complex_arrays(kept):
@@ -244,5 +249,5 @@ def test_64_bit_results_stay_64_bit_for_jax_arrays_where_x64_is_off(hosted):
 
 
 def test_the_norm_of_nothing(hosted):
-    with (0 * hosted["real_matrix"].linearize(X)) as J:
+    with 0 * hosted["real_matrix"].linearize(X) as J:
         assert J.norm() == 0.0

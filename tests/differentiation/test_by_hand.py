@@ -29,7 +29,9 @@ def test_values_and_products_are_those_of_the_authors_code_bit_for_bit(hosted):
     value, (cotangent,) = hand_maps.gamma_vjp((X,), W)
     assert_same(f.vjp(X, W), (value, cotangent))
     assert_same(f.apply(X.astype("f4")), hand_maps.gamma(X.astype("f4")))
-    assert_same(f.jvp(X.astype("f4"), V.astype("f4")), hand_maps.gamma_jvp((X.astype("f4"),), (V.astype("f4"),)))
+    assert_same(
+        f.jvp(X.astype("f4"), V.astype("f4")), hand_maps.gamma_jvp((X.astype("f4"),), (V.astype("f4"),))
+    )
 
 
 def test_a_c_library_is_a_map(hosted):
@@ -67,7 +69,11 @@ def test_what_the_code_gets_cannot_be_written_to(hosted):
 
 def test_answers_are_fresh_and_writable(hosted):
     x = X.copy()
-    for answer in (hosted["powered"](x, 1, shift=0 * x), hosted["gamma"].jacobian(x), hosted["gamma"].jvp(x, V)[1]):
+    for answer in (
+        hosted["powered"](x, 1, shift=0 * x),
+        hosted["gamma"].jacobian(x),
+        hosted["gamma"].jvp(x, V)[1],
+    ):
         assert answer.flags.writeable and not np.shares_memory(answer, x)
 
 
@@ -86,7 +92,10 @@ def test_several_arguments(hosted):
     f = hosted["kepler"]
     solved = f(X, E)
     assert_close(solved - E * np.sin(solved), X)
-    by_anomaly, by_eccentricity = np.diag(1 / (1 - E * np.cos(solved))), np.sin(solved) / (1 - E * np.cos(solved))
+    by_anomaly, by_eccentricity = (
+        np.diag(1 / (1 - E * np.cos(solved))),
+        np.sin(solved) / (1 - E * np.cos(solved)),
+    )
     assert_close(f.jacobian(X, E), by_anomaly)
     for mode in ("fwd", "rev"):
         both = f.jacobian(X, E, argnums=(1, 0), mode=mode)
@@ -257,17 +266,18 @@ def test_zero_tangents_inside_a_pytree_reach_the_rule_as_zeros(hosted):
     _, tangent = f.jvp((STATE, 3), ({"x": V, "k": None, "label": None},))
     assert_close(tangent["force"], -6 * V)
     with f.linearize(STATE, 3) as J:
-        assert_close((J @ {"x": None, "k": np.float64(1.0), "label": None})["force"], -3 * X)
+        assert_close(J.jvp({"x": None, "k": np.float64(1.0), "label": None})["force"], -3 * X)
     _, (found,) = f.vjp((STATE, 3), {"force": W, "parts": None, "steps": None})
     assert_close(found["x"], -6 * W)
 
 
 def test_integer_arguments_are_not_differentiated(hosted):
     with pytest.raises(gradwire.NotDifferentiable):
-        hosted["spring"].jacobian(STATE, 3, argnums=1)
+        hosted["spring"].jacobian(STATE, np.int64(3), argnums=1)
     with pytest.raises(gradwire.ArgumentError):
         hosted["gamma"].jacobian(X, argnums=1)
-    assert_close(hosted["gamma"].grad if False else hosted["erf"].grad(1), np.float64(2 / np.sqrt(np.pi) / np.e))
+    # A bare integer becomes floating where it is declared or differentiated so.
+    assert_close(hosted["erf"].grad(1), np.float64(2 / np.sqrt(np.pi) / np.e))
 
 
 def test_statics_and_keywords(hosted):
@@ -393,11 +403,12 @@ POINTS = {
     "phase": (X,),
     "decay": (X[:2], X),
 }
+SPRING = {"force": X, "parts": None, "steps": None}
 ASKED = {
     "evaluate": lambda f, args: f(*args),
     "jacobian": lambda f, args: f.jacobian(*args),
     "jvp": lambda f, args: f.jvp(args, (None,), argnums=(0,)),
-    "vjp": lambda f, args: f.vjp(args, f(*args) if f.name != "spring" else {"force": X, "parts": None, "steps": None}),
+    "vjp": lambda f, args: f.vjp(args, SPRING if f.name == "spring" else f(*args)),
     "grad": lambda f, args: f.grad(*args),
     "value_and_grad": lambda f, args: f.value_and_grad(*args),
     "hessian": lambda f, args: f.hessian(*args),
@@ -475,7 +486,7 @@ def test_a_rule_that_gives_another_shape_is_named_with_what_was_expected(hosted)
         with pytest.raises(gradwire.MapFailed, match=rule) as caught:
             ask()
         assert caught.value.map == "long_rules"
-        assert "(3,)" in caught.value.expected and "(4,)" in caught.value.got
+        assert "float64[3]" in caught.value.expected and "float64[4]" in caught.value.got
 
 
 def test_rules_that_give_no_pair_or_another_number_or_complex_ones(hosted):
@@ -494,7 +505,9 @@ def test_a_rule_that_raises_is_named(hosted):
     f = hosted["raising"]
     assert_close(f(X), np.sin(X))
     for rule, ask in (("jvp", lambda: f.jvp(X, V)), ("vjp", lambda: f.vjp(X, W))):
-        with pytest.raises(gradwire.MapFailed, match=f"raising's {rule} raised ArithmeticError: the detector is cold"):
+        with pytest.raises(
+            gradwire.MapFailed, match=f"raising's {rule} raised ArithmeticError: the detector"
+        ):
             ask()
 
 
