@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from gradwire._errors import ArgumentError
 
 Parts = dict[str, Any]
-"""``fun``, ``jvp``, ``vjp``, ``example``: what `Map` is made of."""
+"""``fun``, ``version``, ``jvp``, ``vjp``, ``example``: what `Map` is made of; ``name`` is the caller's."""
 
 
 def linear(op: Any) -> Parts:
@@ -68,11 +69,12 @@ def _parts(
     vjp: Callable[[Any, Any], Any],
     example: np.ndarray,
 ) -> Parts:
-    def fun(x: Any) -> Any:
-        return value(x)
-
+    # The operator is no text to make a version of: what it does to a vector tells one from another.
+    probe = np.random.default_rng(0).standard_normal(example.shape).astype(example.dtype)
+    seen = np.ascontiguousarray(value(probe))
     return {
-        "fun": fun,
+        "fun": lambda x: value(x),  # nameless, so that a name must be given
+        "version": hashlib.sha256(repr((seen.shape, seen.dtype)).encode() + seen.tobytes()).hexdigest()[:12],
         "jvp": lambda primals, tangents: (value(primals[0]), jvp(primals[0], tangents[0])),
         "vjp": lambda primals, cotangent: (value(primals[0]), (vjp(primals[0], cotangent),)),
         "example": (example,),
