@@ -112,10 +112,10 @@ class Operator(Protocol):
     def check(self, *args: Any, **kwargs: Any) -> CheckReport:
         """Whether the derivatives are right at these arguments."""
 
-    def cost(self, *args: Any, **kwargs: Any) -> CostReport:
+    def cost(self, *args: Any, argnums: Argnums | None = None, **kwargs: Any) -> CostReport:
         """What each operation takes, before anything runs."""
 
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+    def explain(self, *args: Any, argnums: Argnums | None = None, **kwargs: Any) -> Explanation:
         """Which device, precision, mode and block size would be used, and why."""
 
     def using(
@@ -270,6 +270,15 @@ class OperatorBase:
                     argument=name,
                     expected=" or ".join(map(repr, known)),
                     got=repr(given),
+                )
+        for name, text in (("precision", precision), ("device", device)):
+            if text is not None and not isinstance(text, str):
+                raise ArgumentError(
+                    f"{name} is given as text.",
+                    map=self.name,
+                    argument=name,
+                    expected='such as "float32"' if name == "precision" else 'such as "gpu:0"',
+                    got=type(text).__name__,
                 )
         made = copy.copy(self)
         changed: dict[str, Any] = {
@@ -517,21 +526,27 @@ class OperatorBase:
         report: CheckReport = self._report("check", args, kwargs)
         return report
 
-    def cost(self, *args: Any, **kwargs: Any) -> CostReport:
+    def cost(self, *args: Any, argnums: Argnums | None = None, **kwargs: Any) -> CostReport:
         """What each operation takes at arguments of these shapes (arrays, or `ArraySpec`).
 
-        Floating operations, bytes and memory, as the compiler knows them before anything runs.
+        Floating operations, bytes and memory, as the compiler knows them before anything runs;
+        of the derivatives in ``argnums``, or in every argument that has one.
         """
-        report: CostReport = self._report("cost", args, kwargs)
+        report: CostReport = self._report("cost", args, kwargs, argnums)
         return report
 
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+    def explain(self, *args: Any, argnums: Argnums | None = None, **kwargs: Any) -> Explanation:
         """Which device, precision, mode and block size these shapes would get, and why."""
-        report: Explanation = self._report("explain", args, kwargs)
+        report: Explanation = self._report("explain", args, kwargs, argnums)
         return report
 
-    def _report(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _report(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], argnums: Argnums | None = None
+    ) -> Any:
         call = self._call(name, args, kwargs)
+        if argnums is not None:
+            positions = self.signature.differentiated(argnums, call.args, map=self.name)
+            call = replace(call, argnums=positions[0] if is_position(argnums) else positions)
         return self._perform(call, lambda answer: REPORTS[name].from_fields(answer("report")))
 
     # From what a caller wrote to a call.

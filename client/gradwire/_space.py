@@ -62,7 +62,7 @@ class Space:
             return (vector,)
         if type(vector) is not tuple or len(vector) != len(self.like):
             raise ArgumentError(
-                f"{name} has one entry for each differentiated argument.",
+                f"{name} has one entry for each differentiated argument; flat vectors go through matvec.",
                 argument=name,
                 expected=f"a tuple of {len(self.like)}",
                 got=f"a tuple of {len(vector)}" if type(vector) is tuple else type(vector).__name__,
@@ -78,8 +78,8 @@ class Space:
             shapes = [tuple(getattr(leaf, "shape", ())) for leaf in got]
             if shapes != [spec.shape for spec in want]:
                 raise ShapeError(
-                    "The @ operator takes exactly one vector; stacks go through jvp and vjp, "
-                    "columns through matmat.",
+                    "The @ operator takes exactly one vector, in the shape of its array: flat vectors "
+                    "go through matvec and rmatvec, columns through matmat, stacks through jvp and vjp.",
                     argument=name,
                     expected=", ".join(describe_leaf(spec) for spec in want),
                     got=", ".join(describe_leaf(leaf) for leaf in got),

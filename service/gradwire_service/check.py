@@ -14,6 +14,7 @@ Everything is computed at 64 bits where the map lets it be.
 from __future__ import annotations
 
 import argparse
+import sys
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -465,7 +466,11 @@ def command(argv: Sequence[str]) -> int:
     parser.add_argument("--strict", action="store_true", help="also fail where a map cannot be checked")
     parser.add_argument("--seed", type=int, default=0, help="of random directions and arguments (default 0)")
     options = parser.parse_args(argv)
-    reports = [check_map(map, seed=options.seed) for map in load_maps(options.sources)]
+    reports = []
+    maps = load_maps(options.sources)
+    for number, map in enumerate(maps, start=1):
+        print(f"checking {map.name} ({number} of {len(maps)})", file=sys.stderr, flush=True)
+        reports.append(check_map(map, seed=options.seed))
     print(check_table([row for report in reports for row in report.rows()]))
     failed = [report.map for report in reports if not report.ok]
     unchecked = [report.map for report in reports if report.unchecked is not None]

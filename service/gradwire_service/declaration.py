@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,9 +23,17 @@ from gradwire_service.byhand import Given, Hand, operations
 from gradwire_service.differentiation import is_not_differentiable
 from gradwire_service.failures import told
 from gradwire_service.policy import Policy
-from gradwire_service.signature import ShapeCheck
+from gradwire_service.signature import ShapeCheck, array_annotation
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+UNTRACEABLE = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+"""What JAX raises in code that it cannot trace."""
+
 VERSION = re.compile(r"[A-Za-z0-9._+-]{1,32}")
 
 
@@ -41,6 +50,7 @@ class Declaration:
         coalesce: whether concurrent requests may be joined by vmap.
         example: positional arguments to warm up and check with, or None.
         hand: derivatives by hand; None: JAX traces the function.
+        declared_return: the return annotation.
     """
 
     fun: Callable[..., Any]
@@ -54,11 +64,12 @@ class Declaration:
     coalesce: bool
     example: tuple[Any, ...] | None
     hand: Hand | None = None
+    declared_return: Any = None
     warned: set[str] = field(default_factory=set)
 
     @cached_property
     def check_shapes(self) -> ShapeCheck:
-        return ShapeCheck(self.annotations, self.name)
+        return ShapeCheck(self.annotations, self.name, array_annotation(self.declared_return))
 
     @cached_property
     def declared(self) -> inspect.Signature:
@@ -111,13 +122,23 @@ class Declaration:
             arguments = self.declared.bind(*given, **kwargs, **by_name)
             self.check_shapes(_named(arguments))
             try:
-                return plain(self.fun(*arguments.args, **arguments.kwargs), self.name)
+                value = plain(self.fun(*arguments.args, **arguments.kwargs), self.name)
             except GradwireError:
                 raise
             except (Exception, SystemExit) as error:
                 if is_not_differentiable(error):
                     raise
+                if isinstance(error, UNTRACEABLE) or "concrete value" in str(error):
+                    raise MapFailed(
+                        f"{self.name} cannot be traced by JAX ({type(error).__name__}): it needs a number "
+                        "while only shapes are known. A parameter that sets a length or a branch is "
+                        "static: name it in static_argnames, or use jnp.where and jax.lax; NumPy code "
+                        'needs arrays="numpy".',
+                        map=self.name,
+                    ) from error
                 raise MapFailed(f"{self.name} raised {told(error)}", map=self.name) from error
+            self.check_shapes.returned(_named(arguments), value)
+            return value
 
         return fun
 

@@ -544,6 +544,14 @@ _NO_DERIVATIVE = (
 )
 
 
+_HINTS = {
+    "Reverse-mode differentiation does not work": " Here jvp, and jacobian by columns, do.",
+    "can't apply forward-mode": " Here vjp, grad, and jacobian by rows do.",
+    "only defined for scalar-output": " For other values there are jacobian, jvp and vjp.",
+}
+"""What there is instead."""
+
+
 def is_not_differentiable(error: BaseException) -> bool:
     """Whether JAX (or we) said with ``error`` that a derivative does not exist."""
     if isinstance(error, GradwireError):
@@ -556,7 +564,8 @@ def translated(error: Exception) -> GradwireError:
     """The Gradwire error for an exception that JAX raised outside the map's own code."""
     text = " ".join(shown(str(error)).split())
     if is_not_differentiable(error):
-        return NotDifferentiable(text)
+        hint = next((hint for phrase, hint in _HINTS.items() if phrase in text), "")
+        return NotDifferentiable(text + hint)
     if "out of bounds" in text:
         return ArgumentError(text, argument="out_axes")
     if "vmap" in text and ("in_axes" in text or "out_axes" in text) and "inconsistent" not in text:

@@ -96,6 +96,7 @@ class Map(OperatorBase):
             device=device,
             coalesce=coalesce,
             example=_example(example),
+            declared_return=declared.return_annotation,
             hand=_hand(name, arrays, jvp, vjp, hvp),
         )
         super().__init__(

@@ -7,6 +7,7 @@ of these that has it decides, else the default stands.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import tomllib
@@ -138,6 +139,10 @@ class Settings(BaseModel):
             ) from None
 
 
+CLIENT = frozenset({"GRADWIRE_URL", "GRADWIRE_TOKEN"})
+"""Variables of the client, which may run on the same machine."""
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text(encoding="utf-8")
@@ -153,4 +158,11 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _from_environment(cls: type[Settings], environ: Mapping[str, str]) -> dict[str, str]:
     names = {f"GRADWIRE_{option.upper()}": option for option in cls.model_fields}
+    for name in environ:
+        if name.startswith("GRADWIRE_") and name not in names and name not in CLIENT:
+            near = difflib.get_close_matches(name, names, n=1)
+            raise ArgumentError(
+                f"The environment's {name} is no option." + (f" Did you mean {near[0]}?" if near else ""),
+                argument=name,
+            )
     return {option: environ[name] for name, option in names.items() if name in environ}

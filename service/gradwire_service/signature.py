@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jaxtyping
 
-from gradwire._errors import ArgumentError, DTypeError, ShapeError
+from gradwire._errors import ArgumentError, DTypeError, MapFailed, ShapeError
 from gradwire._signature import KINDS, Parameter, Signature, describe_leaf
 from gradwire._trees import is_number
 
@@ -156,8 +156,9 @@ def takes_anything(annotation: Any) -> bool:
 class ShapeCheck:
     """The declared shapes of a map: ranks, and named dimensions that must agree."""
 
-    def __init__(self, annotations: Mapping[str, Any], map: str) -> None:
+    def __init__(self, annotations: Mapping[str, Any], map: str, returns: Any = None) -> None:
         self._map = map
+        self._returns = returns
         self._declared: dict[str, tuple[Any, Any]] = {
             name: (annotation, jaxtyping.Shaped[Any, annotation.dim_str])
             for name, annotation in annotations.items()
@@ -169,33 +170,58 @@ class ShapeCheck:
         Raises:
             ShapeError: naming the argument, its declaration and what came.
         """
-        if not self._declared:
+        if self._declared:
+            with jaxtyping.jaxtyped("context"):
+                self._check(arguments)
+
+    def returned(self, arguments: Iterable[tuple[str, Any]], value: Any) -> None:
+        """Check the value of such a call, if it is declared, against the dimensions of the arguments.
+
+        Raises:
+            MapFailed: the map does not return what it declares.
+        """
+        if self._returns is None:
             return
-        agreed: list[str] = []
         with jaxtyping.jaxtyped("context"):
-            for name, value in arguments:
-                if name not in self._declared:
-                    continue
-                annotation, shaped = self._declared[name]
-                if isinstance(value, tuple | list | dict) or value is None:
-                    raise ShapeError(
-                        f"{name} is declared as one array.",
-                        map=self._map,
-                        argument=name,
-                        expected=declaration(annotation),
-                        got="a pytree" if value is not None else "None",
-                    )
-                shape = jax.numpy.shape(value)
-                if not isinstance(jax.ShapeDtypeStruct(shape, "float32"), shaped):
-                    raise ShapeError(
-                        f"{name} does not have the declared shape"
-                        + (f" (with {'; '.join(agreed)})." if agreed else "."),
-                        map=self._map,
-                        argument=name,
-                        expected=declaration(annotation),
-                        got=str(tuple(shape)),
-                    )
-                agreed.append(f"{name} of shape {tuple(shape)}")
+            self._check(arguments)
+            one = not (isinstance(value, tuple | list | dict) or value is None)
+            classes = _classes(self._returns)
+            kind = {"u": "i", "V": "f"}.get(value.dtype.kind, value.dtype.kind) if one else ""
+            shaped: Any = jaxtyping.Shaped[Any, self._returns.dim_str]
+            fits = one and isinstance(jax.ShapeDtypeStruct(value.shape, "float32"), shaped)
+            if not fits or (classes and kind not in classes):
+                raise MapFailed(
+                    f"{self._map} does not return what it declares.",
+                    map=self._map,
+                    expected=declaration(self._returns),
+                    got=f"{value.dtype.name}{list(value.shape)}" if one else "a pytree",
+                )
+
+    def _check(self, arguments: Iterable[tuple[str, Any]]) -> None:
+        agreed: list[str] = []
+        for name, value in arguments:
+            if name not in self._declared:
+                continue
+            annotation, shaped = self._declared[name]
+            if isinstance(value, tuple | list | dict) or value is None:
+                raise ShapeError(
+                    f"{name} is declared as one array.",
+                    map=self._map,
+                    argument=name,
+                    expected=declaration(annotation),
+                    got="a pytree" if value is not None else "None",
+                )
+            shape = jax.numpy.shape(value)
+            if not isinstance(jax.ShapeDtypeStruct(shape, "float32"), shaped):
+                raise ShapeError(
+                    f"{name} does not have the declared shape"
+                    + (f" (with {'; '.join(agreed)})." if agreed else "."),
+                    map=self._map,
+                    argument=name,
+                    expected=declaration(annotation),
+                    got=str(tuple(shape)),
+                )
+            agreed.append(f"{name} of shape {tuple(shape)}")
 
 
 def declaration(annotation: Any) -> str:
