@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from engine.hosting import PATIENCE, Gate, ask, hosting, value
+from engine.hosting import PATIENCE, Gate, ask, hosting, until, value
 from gradwire._errors import GradwireError, MapFailed
 from gradwire_service import Map
 from gradwire_service.engine.service import Service
@@ -52,8 +52,7 @@ async def together(
     await gate.is_reached()
     (device,) = service.engine.devices
     calls = [asyncio.create_task(ask(service, map, x, **fields)) for x in xs]
-    while device.queued <= len(xs):
-        await asyncio.sleep(0.005)
+    await until(lambda: device.queued > len(xs))
     gate.opened.set()
     await busy
     return await asyncio.gather(*calls, return_exceptions=True)

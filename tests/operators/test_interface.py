@@ -26,8 +26,8 @@ MEMBERS = {
     "linearize": "(self, *args, argnums=None, **kwargs)",
     "eval_shape": "(self, *args, **kwargs)",
     "check": "(self, *args, **kwargs)",
-    "cost": "(self, *args, **kwargs)",
-    "explain": "(self, *args, **kwargs)",
+    "cost": "(self, *args, argnums=None, **kwargs)",
+    "explain": "(self, *args, argnums=None, **kwargs)",
     "using": "(self, *, precision=None, device=None, timeout=None, keep=None,"
     " complex_as=None, nonfinite=None, progress=None, out=None)",
 }
