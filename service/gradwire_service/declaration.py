@@ -21,7 +21,7 @@ from gradwire._signature import Signature
 from gradwire._trees import Tree, tree_map
 from gradwire_service.byhand import Given, Hand, operations
 from gradwire_service.differentiation import is_not_differentiable
-from gradwire_service.failures import told
+from gradwire_service.failures import is_ours_to_end, message_of, told
 from gradwire_service.policy import Policy
 from gradwire_service.signature import ShapeCheck, array_annotation
 
@@ -125,10 +125,10 @@ class Declaration:
                 value = plain(self.fun(*arguments.args, **arguments.kwargs), self.name)
             except GradwireError:
                 raise
-            except (Exception, SystemExit) as error:
-                if is_not_differentiable(error):
+            except BaseException as error:
+                if is_ours_to_end(error) or is_not_differentiable(error):
                     raise
-                if isinstance(error, UNTRACEABLE) or "concrete value" in str(error):
+                if isinstance(error, UNTRACEABLE) or "concrete value" in message_of(error):
                     raise MapFailed(
                         f"{self.name} cannot be traced by JAX ({type(error).__name__}): it needs a number "
                         "while only shapes are known. A parameter that sets a length or a branch is "

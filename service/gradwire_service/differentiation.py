@@ -24,7 +24,7 @@ from gradwire._errors import ArgumentError, DTypeError, GradwireError, NotDiffer
 from gradwire._signature import describe_leaf
 from gradwire._transforms import Transform
 from gradwire._trees import Tree, leaves, rebuild, tree_map
-from gradwire_service.failures import shown
+from gradwire_service.failures import message_of, shown
 
 Function = Callable[..., Any]
 
@@ -556,13 +556,13 @@ def is_not_differentiable(error: BaseException) -> bool:
     """Whether JAX (or we) said with ``error`` that a derivative does not exist."""
     if isinstance(error, GradwireError):
         return isinstance(error, NotDifferentiable)
-    text = str(error)
+    text = message_of(error)
     return any(phrase in text for phrase in _NO_DERIVATIVE)
 
 
 def translated(error: Exception) -> GradwireError:
     """The Gradwire error for an exception that JAX raised outside the map's own code."""
-    text = " ".join(shown(str(error)).split())
+    text = " ".join(shown(message_of(error)).split())
     if is_not_differentiable(error):
         hint = next((hint for phrase, hint in _HINTS.items() if phrase in text), "")
         return NotDifferentiable(text + hint)

@@ -66,6 +66,7 @@ class Settings(BaseModel):
     allow_precision: Annotated[Names | None, Field(description="the only precisions allowed")] = None
     device: Annotated[str | None, Field(description="device of queries and maps that name none")] = None
     deadline: Annotated[Seconds, Field(description="seconds for a request that sets no timeout")] = 300.0
+    request_leaves: Annotated[Count, Field(description="most arrays and numbers in one request")] = 1000
     transform_depth: Annotated[Count, Field(description="most transforms in one query")] = 16
     compiled_queries: Annotated[Count, Field(description="most compiled queries kept")] = 256
     compile_threads: Annotated[Count, Field(description="queries compiled at the same time")] = 8

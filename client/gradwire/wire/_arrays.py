@@ -18,6 +18,10 @@ _AS_SENT = "<|=" if sys.byteorder == "little" else "<|"
 """Byte orders, as NumPy writes them, in which arrays are sent as they are."""
 
 
+EMPTY = 1 << 20
+"""How large the other dimensions of an array without elements may be together: loops go over them."""
+
+
 def extent(shape: object, rank: int, elements: int) -> tuple[tuple[int, ...], int]:
     """A foreign shape and its number of elements.
 
@@ -38,6 +42,13 @@ def extent(shape: object, rank: int, elements: int) -> tuple[tuple[int, ...], in
             raise WireError(
                 "an array has too many elements", kind="too-large", expected=f"at most {elements} elements"
             )
+    if not size and elements < SPEC_ELEMENTS and bound > EMPTY:
+        raise WireError(
+            "an array without elements has a dimension that is huge",
+            kind="too-large",
+            expected=f"at most {EMPTY} in its other dimensions",
+            got=str(bound),
+        )
     return tuple(shape), size
 
 

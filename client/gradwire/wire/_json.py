@@ -26,6 +26,9 @@ _BASE64 = frozenset({"dtype", "shape", "base64"})
 _SPEC = frozenset({"dtype", "shape"})
 _COMPLEX = frozenset({"re", "im"})
 
+_EMPTY_LISTS = 10_000
+"""Empty lists that an array without elements may be written as."""
+
 
 # Reading ------------------------------------------------------------------------
 
@@ -190,6 +193,12 @@ def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
     if not shape:
         return flat[0]
     if 0 in shape:
+        if math.prod(shape[: shape.index(0)]) > _EMPTY_LISTS:
+            raise WireError(
+                "an empty array has too many rows to be written as lists; ask for arrays=object or base64",
+                kind="too-large",
+                expected=f"at most {_EMPTY_LISTS} empty lists",
+            )
         return np.empty(shape).tolist()
     for length in reversed(shape[1:]):
         flat = [flat[start : start + length] for start in range(0, len(flat), length)]

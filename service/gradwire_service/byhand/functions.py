@@ -12,8 +12,8 @@ from gradwire._errors import ArgumentError, GradwireError, MapFailed, NotDiffere
 from gradwire._signature import describe_leaf
 from gradwire._transforms import Transform
 from gradwire._trees import Tree, is_inexact, leaves, rebuild, tree_map
-from gradwire_service.byhand.trees import cast, filled, inexact, row_of, stacked, summed, zeros
-from gradwire_service.failures import told
+from gradwire_service.byhand.trees import cast, check_rows, filled, inexact, row_of, stacked, summed, zeros
+from gradwire_service.failures import is_ours_to_end, told
 
 Arrays = Callable[[np.ndarray], Any]
 
@@ -163,7 +163,9 @@ class Given(Function):
             return function(*args, **kwargs)
         except GradwireError:
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if is_ours_to_end(error):
+                raise
             of = f"{self.name}'s {what}" if what else self.name
             raise MapFailed(f"{of} raised {told(error)}", map=self.name) from error
 
@@ -172,14 +174,16 @@ class Given(Function):
             raise self._wrong(what, "a pair")
         return self._read(raw[0]), self._read(raw[1])
 
-    def _read(self, value: Any) -> Tree:
+    def _read(self, value: Any, depth: int = 64) -> Tree:
+        if not depth:
+            raise MapFailed(f"{self.name} returned something that is nested without end.", map=self.name)
         if value is None or isinstance(value, tuple | list | dict):
             if isinstance(value, dict):
-                return {key: self._read(child) for key, child in value.items()}
+                return {key: self._read(child, depth - 1) for key, child in value.items()}
             if value is None:
                 return None
             # Named tuples become tuples, as those of traced maps do.
-            made = [self._read(child) for child in value]
+            made = [self._read(child, depth - 1) for child in value]
             return made if isinstance(value, list) else tuple(made)
         # CuPy's arrays have get(), and refuse to become NumPy's by themselves.
         array = np.asarray(value.get() if hasattr(value, "get") and hasattr(value, "device") else value)
@@ -280,7 +284,8 @@ class Mapped(Function):
                 expected="the same length everywhere",
                 got=", ".join(map(str, sorted(sizes))) or "an axis that is not there",
             )
-        for i in range(sizes.pop()):
+        check_rows(size := sizes.pop(), self.name)
+        for i in range(size):
             yield (
                 tuple(row_of(arg, axis, i) for arg, axis in zip(args, axes, strict=True)),
                 {key: row_of(value, 0, i) for key, value in kwargs.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,8 +16,10 @@ from gradwire._trees import Tree, leaves, rebuild, tree_map
 from gradwire.wire import ArraySpec
 from gradwire_service.byhand.functions import Function, Hand, Mapped, RealPairs
 from gradwire_service.byhand.trees import (
+    check_rows,
     entries,
     filled,
+    indices,
     inexact,
     moved,
     placed_at,
@@ -74,6 +77,7 @@ def _evaluate(fun: Function, inputs: Inputs, options: Options) -> dict[str, Any]
 def _jvp(fun: Function, inputs: Inputs, options: Options) -> dict[str, Any]:
     like = tuple(inexact(inputs.args[position]) for position in options.positions)
     given, stack = vectors(inputs.tangents, like, argument="tangents")
+    check_rows(math.prod(stack), fun.name)
     value = None
     found = []
     for vector in entries(given, stack):
@@ -90,6 +94,7 @@ def _vjp(fun: Function, inputs: Inputs, options: Options) -> dict[str, Any]:
     # What of the cotangent's shape is a stack, only the value can tell.
     value = fun.value(inputs.args, inputs.kwargs)
     given, stack = vectors(inputs.cotangent, inexact(value), argument="cotangent")
+    check_rows(math.prod(stack), fun.name)
     found = []
     for vector in entries(given, stack):
         value, cotangents = fun.vjp(inputs.args, inputs.kwargs, filled(vector, inexact(value)))
@@ -138,12 +143,13 @@ def _columns(
     outs, ins = list(leaves(inexact(value))), list(leaves(like))
     blocks = [[np.empty((*out.shape, *into.shape), out.dtype) for into in ins] for out in outs]
     for column, into in enumerate(ins):
-        for index in np.ndindex(into.shape):
+        for index in indices(into.shape):
             hot = [np.zeros(leaf.shape, leaf.dtype) for leaf in ins]
             hot[column][index] = 1
             tangents = placed_at(options.positions, rebuild(like, iter(hot)), len(inputs.args))
             for row, found in enumerate(leaves(fun.jvp(inputs.args, inputs.kwargs, tangents)[1])):
-                blocks[row][column][(..., *index)] = found
+                place: Any = (..., *index)
+                blocks[row][column][place] = found
     return blocks
 
 
@@ -151,7 +157,7 @@ def _rows(fun: Function, inputs: Inputs, options: Options, value: Tree, like: Tr
     outs, ins = list(leaves(inexact(value))), list(leaves(like))
     blocks = [[np.empty((*out.shape, *into.shape), into.dtype) for into in ins] for out in outs]
     for row, out in enumerate(outs):
-        for index in np.ndindex(out.shape):
+        for index in indices(out.shape):
             hot = [np.zeros(leaf.shape, leaf.dtype) for leaf in outs]
             hot[row][index] = 1
             found = fun.vjp(inputs.args, inputs.kwargs, rebuild(inexact(value), iter(hot)))[1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwire._errors import MapFailed
+from gradwire._errors import MapFailed, ShapeError
 from gradwire._trees import Tree, is_inexact, leaves, rebuild, tree_map
 from gradwire_service import differentiation
 
@@ -100,3 +100,24 @@ def stacked(trees: list[Tree], axis: int) -> Tree:
 def summed(trees: list[Tree]) -> Tree:
     columns = zip(*(list(leaves(tree)) for tree in trees), strict=True)
     return rebuild(trees[0], iter([np.sum(column, axis=0) for column in columns]))
+
+
+def indices(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Every index of an array of that shape; none where it is empty, however long it is otherwise."""
+    for number in range(math.prod(shape)):
+        yield tuple(int(i) for i in np.unravel_index(number, shape))
+
+
+MOST_ROWS = 1 << 16
+"""Rows that a loop over a stack or a mapped axis goes through: each is a call of the author's code."""
+
+
+def check_rows(count: int, name: str) -> None:
+    """Refuse a loop that would go on for too long."""
+    if count > MOST_ROWS:
+        raise ShapeError(
+            "A map with derivatives by hand is called once for each row: these are too many.",
+            map=name,
+            expected=f"at most {MOST_ROWS} rows",
+            got=str(count),
+        )

@@ -169,6 +169,12 @@ def check_answer(answer: Any, most: int | None, map: str) -> None:
     if isinstance(answer, dict):
         answer = {name: tree for name, tree in answer.items() if name != "linear"}
     size = nbytes(answer)
+    for leaf in jax.tree_util.tree_leaves(answer):
+        # No array of such dimensions can be made, even where one of them is zero.
+        if math.prod(n for n in leaf.shape if n) * leaf.dtype.itemsize >= 1 << 62:
+            raise AnswerTooLarge(
+                "The answer has dimensions that no array can have.", map=map, got=str(leaf.shape)
+            )
     if most is not None and size > most:
         raise AnswerTooLarge(
             "The answer would be larger than this service sends. Ask for products (jvp, vjp) or in parts.",

@@ -522,6 +522,16 @@ class Service:
         }
 
     def _admit(self, declaration: Declaration, request: Request) -> Asked:
+        call = request.call
+        count = sum(1 for _ in leaves((call.args, call.kwargs, call.tangents, call.cotangent)))
+        if count > self._settings.request_leaves:
+            raise ArgumentError(
+                "The request has too many arrays and numbers (option request_leaves): "
+                "join them into larger arrays.",
+                map=declaration.name,
+                expected=f"at most {self._settings.request_leaves}",
+                got=str(count),
+            )
         if len(request.transforms) > self._settings.transform_depth:
             raise ArgumentError(
                 "Too many transforms in one query.",

@@ -6,7 +6,8 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,10 @@ from .receiver import ClientDisconnected, receive_body
 from .responses import begin_stream, continue_stream, end_stream, send_buffers
 
 PROTOCOL = 1
+
+WATCHED_AFTER = 0.2
+"""Seconds after which it is looked whether a caller is still there."""
+
 BLOCKS = "application/vnd.gradwire.blocks+msgpack"
 """The media type of a Jacobian in blocks."""
 
@@ -232,6 +237,41 @@ class Exchange:
             await messages.aclose()
         await end_stream(self.send)
 
+    @contextmanager
+    def while_there(self) -> Iterator[None]:
+        """Cancel what is awaited in here when the caller has gone: nobody wants it any more.
+
+        Looked at only when it takes long, so that a quick answer costs nothing.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        watching: list[asyncio.Task[None]] = []
+        left = False
+
+        def watch() -> None:
+            watcher = asyncio.create_task(self._gone())
+            watcher.add_done_callback(gone)
+            watching.append(watcher)
+
+        def gone(watcher: asyncio.Task[None]) -> None:
+            nonlocal left
+            if not watcher.cancelled() and watcher.exception() is None:
+                left = True
+                task.cancel()
+
+        timer = asyncio.get_running_loop().call_later(WATCHED_AFTER, watch)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if left:
+                raise ClientDisconnected from None
+            raise
+        finally:
+            timer.cancel()
+            for watcher in watching:
+                watcher.remove_done_callback(gone)
+                watcher.cancel()
+
     async def _gone(self) -> None:
         """Wait until the caller has gone."""
         while (await self.receive())["type"] != "http.disconnect":
@@ -269,10 +309,10 @@ async def _operation(exchange: Exchange) -> None:
             await exchange.stream(exchange.service.blocks(request, deadline))
             return
         known = _known_patterns(message)
-        if operation in exchange.service.reports:
-            outcome = await exchange.service.report(request, deadline)
-        else:
-            outcome = await exchange.service.answer(request, deadline)
+        service = exchange.service
+        answer = service.report if operation in service.reports else service.answer
+        with exchange.while_there():
+            outcome = await answer(request, deadline)
     except GradwireError as error:
         error.map = error.map or declaration.name
         raise
@@ -460,9 +500,10 @@ async def _linear(exchange: Exchange) -> None:
             payload = [message.tree(entry) for entry in _entries(raw)]
         else:
             payload = message.tree(raw)
-    outcome = await exchange.service.linear(
-        exchange.parameter("id"), exchange.owner, operation, payload, deadline
-    )
+    with exchange.while_there():
+        outcome = await exchange.service.linear(
+            exchange.parameter("id"), exchange.owner, operation, payload, deadline
+        )
     await exchange.reply_outcome(outcome)
 
 
