@@ -152,15 +152,15 @@ def refused(lab: Live, path: str, fields: dict[str, Any], **headers: str) -> tup
         return answer.status_code, problem["type"].removeprefix("urn:gradwire:")
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(
-    ("map", "n", "axis"),
+    ("map", "n", "axis", "dtype"),
     [
-        ("neighbours", 600, "columns"),  # 256, 256 and 88
-        ("neighbours", 512, "columns"),
-        ("narrowed", 900, "rows"),
-        ("widened", 257, "columns"),
-        ("neighbours", 1, "columns"),
+        ("neighbours", 600, "columns", "float64"),  # 256, 256 and 88
+        ("neighbours", 512, "columns", "float32"),
+        ("narrowed", 900, "rows", "float64"),
+        ("narrowed", 300, "rows", "float32"),
+        ("widened", 257, "columns", "float64"),
+        ("neighbours", 1, "columns", "float64"),
     ],
 )
 def test_the_blocks_make_jaxs_jacobian(lab: Live, map: str, n: int, axis: str, dtype: str) -> None:
@@ -174,7 +174,7 @@ def test_the_blocks_make_jaxs_jacobian(lab: Live, map: str, n: int, axis: str, d
 
 
 @pytest.mark.parametrize(("mode", "axis"), [("fwd", "columns"), ("rev", "rows")])
-@pytest.mark.parametrize("map", ["neighbours", "narrowed", "widened"])
+@pytest.mark.parametrize("map", ["narrowed", "widened"])
 def test_a_mode_decides_between_rows_and_columns(lab: Live, map: str, mode: str, axis: str) -> None:
     x = np.linspace(0.1, 1, 270)
     made, axes = taken(lab, map, x, mode=mode)

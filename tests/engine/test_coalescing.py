@@ -145,7 +145,7 @@ def test_maps_that_do_not_allow_it_are_not_joined() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("operation", ["grad", "jvp", "vjp", "jacobian", "hessian"])
+@pytest.mark.parametrize("operation", ["grad", "jvp", "vjp", "hessian"])
 def test_every_row_gets_its_own_derivative_and_none_gets_nan(operation: str) -> None:
     # The gradient of a norm is NaN at 0: padding with zeros would show.
     gate = Gate()
@@ -270,10 +270,10 @@ def test_many_shapes_that_cannot_be_joined_do_not_add_up() -> None:
 
     async def main() -> None:
         stubborn_map = Map(stubborn, name="joined", coalesce=True)
-        async with hosting(stubborn_map, gate.map(), compiled_queries=4) as service:
-            for n in range(2, 14):
+        async with hosting(stubborn_map, gate.map(), compiled_queries=2) as service:
+            for n in range(2, 10):
                 await together(service, gate, [np.zeros(n)] * 2)
-            assert len(service.engine.compiled) <= 4
-            assert len(service._begun) <= 8
+            assert len(service.engine.compiled) <= 2
+            assert len(service._begun) <= 4
 
     asyncio.run(main())
