@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
 
-from ._memory import TRUSTED, Growing, aligned
+from gradwire._memory import TRUSTED, Growing, aligned
 
 if TYPE_CHECKING:
-    from ._blocks import Stream
+    from gradwire._blocks import Stream
 
 Buffer = bytes | bytearray | memoryview
 

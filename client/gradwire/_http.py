@@ -19,8 +19,8 @@ from typing import Any
 
 import httpx
 
-from ._connection import Connection, left_until, size_of
-from ._session import Address, Incoming, Lost, Outgoing
+from gradwire._connection import Connection, left_until, size_of
+from gradwire._session import Address, Incoming, Lost, Outgoing
 
 CONNECT_SECONDS = 10.0
 """How long a connection may take to be made."""

@@ -9,12 +9,12 @@ from weakref import WeakSet
 
 import numpy as np
 
-from . import kinds, wire
-from ._errors import ArgumentError, LinearizationLost
-from ._trees import normalized
+from gradwire import kinds, wire
+from gradwire._errors import ArgumentError, LinearizationLost
+from gradwire._trees import normalized
 
 if TYPE_CHECKING:
-    from ._service import Service
+    from gradwire._service import Service
 
 
 class Kept:

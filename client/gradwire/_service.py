@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from . import wire
-from ._errors import ArgumentError, GradwireError, MapNotFound, WireError
-from ._operator import Options
-from ._resident import ResidentArray
-from ._session import Address, Buffer, Exchange, Pause, Session, check_options, path_of
-from ._transport import Transport
+from gradwire import wire
+from gradwire._errors import ArgumentError, GradwireError, MapNotFound, WireError
+from gradwire._operator import Options
+from gradwire._resident import ResidentArray
+from gradwire._session import Address, Buffer, Exchange, Pause, Session, check_options, path_of
+from gradwire._transport import Transport
 
 if TYPE_CHECKING:
-    from ._blocks import Stream
-    from ._remote import RemoteMap
+    from gradwire._blocks import Stream
+    from gradwire._remote import RemoteMap
 
 PROTOCOL = 1
 _DEFAULT_TIMEOUT = 300.0
@@ -92,7 +92,7 @@ class Service(Mapping[str, "RemoteMap"]):
             MapNotFound: there is none; the error names near misses.
         """
         description = self._description(name)
-        from ._remote import RemoteMap
+        from gradwire._remote import RemoteMap
 
         return RemoteMap(self, description, name)
 

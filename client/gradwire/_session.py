@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 from weakref import WeakValueDictionary
 
-from . import _errors as errors
-from . import wire
-from ._repeats import Repeats
-from ._sparse import Patterns
+from gradwire import _errors as errors
+from gradwire import wire
+from gradwire._repeats import Repeats
+from gradwire._sparse import Patterns
 
 if TYPE_CHECKING:
-    from ._blocks import Stream
-    from ._operator import Options
-    from ._resident import Kept
+    from gradwire._blocks import Stream
+    from gradwire._operator import Options
+    from gradwire._resident import Kept
 
 MSGPACK_TYPE = "application/msgpack"
 STREAMED = "application/vnd.gradwire.blocks+msgpack"

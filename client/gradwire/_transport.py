@@ -12,8 +12,8 @@ from urllib.request import getproxies
 
 import httpx
 
-from ._http import CONNECT_SECONDS, IDLE_SECONDS, LeanTransport
-from ._session import Address, Buffer, Incoming, Lost, Outgoing
+from gradwire._http import CONNECT_SECONDS, IDLE_SECONDS, LeanTransport
+from gradwire._session import Address, Buffer, Incoming, Lost, Outgoing
 
 PIECE = 1 << 20
 """Bytes handed to httpx at a time. It copies what is left of a piece after each write to

@@ -20,13 +20,12 @@ from gradwire._operator import BY_SHAPE, Call
 from gradwire._signature import Signature
 from gradwire._sparse import MOST_KNOWN, to_fields
 from gradwire._transforms import Transform, read_argnums
-
-from .. import sparse
-from ..engine.service import LARGE, Outcome, Request, Service, size_of
-from ..settings import Settings
-from .memory import Memory
-from .receiver import ClientDisconnected, receive_body
-from .responses import begin_stream, continue_stream, end_stream, send_buffers
+from gradwire_service import sparse
+from gradwire_service.engine.service import LARGE, Outcome, Request, Service, size_of
+from gradwire_service.http.memory import Memory
+from gradwire_service.http.receiver import ClientDisconnected, receive_body
+from gradwire_service.http.responses import begin_stream, continue_stream, end_stream, send_buffers
+from gradwire_service.settings import Settings
 
 PROTOCOL = 1
 
