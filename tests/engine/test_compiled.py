@@ -51,7 +51,8 @@ def test_three_hundred_shapes_against_a_cap_of_sixteen_keep_the_memory_level() -
                 levels.append(resident_memory(pid))
             if n % 50 == 0:
                 assert running.devices["compiled_queries"] <= 16
-        assert levels[-1] - levels[0] < 24 * MIB, [level // MIB for level in levels]
+        # Level it is within 1 MiB; without evictions it grows by 40.
+        assert levels[-1] - levels[0] < 8 * MIB, [level // MIB for level in levels]
 
 
 def test_static_arguments_do_not_add_up() -> None:
