@@ -9,6 +9,9 @@ from benchmarks.results import RESULTS, Bar, Figure, Results, Section
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 
+LIMITS = Path(__file__).with_name("limits.md")
+"""What was found out about the bars that are not met: written by hand, with the profile behind it."""
+
 _HEAD = """\
 # Performance
 
@@ -41,6 +44,10 @@ _COMPETITORS = {
 }
 
 _TAIL = """\
+## What limits what is not met
+
+{limits}
+
 ## What it is compared with
 
 {competitors}
@@ -77,7 +84,8 @@ def text(results: Results) -> str:
             parts.append(_table(("", "median"), ((f.name, _figure(f)) for f in section.figures)) + "\n\n")
         parts += [f"{note}\n\n" for note in section.notes]
     competitors = _table(("competitor", "what it is"), _COMPETITORS.items())
-    parts.append(_TAIL.format(competitors=competitors, gpu=_NO_GPU.strip()))
+    limits = LIMITS.read_text(encoding="utf-8").strip()
+    parts.append(_TAIL.format(competitors=competitors, gpu=_NO_GPU.strip(), limits=limits))
     return "".join(parts)
 
 
