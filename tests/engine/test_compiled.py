@@ -171,6 +171,6 @@ def test_failures_do_not_add_up() -> None:
                     await value(service, "refusing", np.ones(n))
             assert len(service.engine.compiled) == 0
             gc.collect()
-            assert sum(isinstance(thing, Asked) for thing in gc.get_objects()) < 10
+            assert sum(type(thing) is Asked for thing in gc.get_objects()) < 10
 
     asyncio.run(main())
