@@ -117,16 +117,16 @@ class Stream:
 
     def __init__(self, filling: Filling) -> None:
         self.filling = filling
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin: or begin again, where the connection was lost and the answer comes once more."""
         self.problem: GradwireError | None = None
         self.finished = False
         self._memory = memoryview(bytearray(_HEAD))
         self._have = 0
         self._length: int | None = None
         self._size = 0
-
-    def restart(self) -> None:
-        """Begin again: the connection was lost, and the answer comes once more from its beginning."""
-        self.__init__(self.filling)  # type: ignore[misc]
 
     def room(self, most: int) -> memoryview:
         """Memory for up to ``most`` bytes more of the message at hand."""
