@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fastapi import FastAPI
@@ -13,8 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from gradwire._errors import ArgumentError, Overloaded
-from gradwire_service.http import openapi, pages
+from gradwire._errors import Overloaded
+from gradwire_service.http import dialects, openapi, pages
 from gradwire_service.http.access import Access
 from gradwire_service.http.problems import Problems, unhandled
 from gradwire_service.http.responses import Headers, send_buffers
@@ -22,9 +21,6 @@ from gradwire_service.settings import Settings
 
 if TYPE_CHECKING:
     from gradwire_service.map import Map
-
-DIALECTS = {"native": "gradwire_service.http.native"}
-"""Protocols by name: each module has ``routes(service, settings) -> list[Route]``."""
 
 
 class Hosted(Protocol):
@@ -54,15 +50,9 @@ def create_app(maps: Iterable[Map], settings: Settings | None = None) -> FastAPI
     from gradwire_service.engine.service import Service
 
     settings = settings or Settings()
-    for name in settings.dialects:
-        if name not in DIALECTS:
-            known = ", ".join(DIALECTS)
-            raise ArgumentError(
-                f"There is no dialect {name!r}.", argument="dialects", expected=f"some of {known}"
-            )
+    spoken = dialects.named(settings.dialects)
     service = Service(maps, settings)
-    dialects = [import_module(DIALECTS[name]) for name in settings.dialects]
-    routes = [route for dialect in dialects for route in dialect.routes(service, settings)]
+    routes = [route for dialect in spoken for route in dialect.routes(service, settings)]
     return assemble(service, settings, routes)
 
 
@@ -104,6 +94,7 @@ def assemble(service: Hosted, settings: Settings, routes: Sequence[BaseRoute]) -
     # FastAPI would describe its own routes only, and there are none.
     app.openapi = openapi.document  # type: ignore[method-assign]
     app.state.service = service
+    app.state.dialects = settings.dialects
     app.add_middleware(Problems)
     app.add_middleware(Access, settings=settings)
     return app

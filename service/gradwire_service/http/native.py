@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import re
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from typing import Any
 
 import numpy as np
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
 
 from gradwire import wire
 from gradwire._errors import ArgumentError, GradwireError, MapNotFound, WireError, to_problem
@@ -21,16 +17,15 @@ from gradwire._signature import Signature
 from gradwire._sparse import MOST_KNOWN, to_fields
 from gradwire._transforms import Transform, read_argnums
 from gradwire_service import sparse
-from gradwire_service.engine.service import LARGE, Outcome, Request, Service, size_of
+from gradwire_service.engine.service import Outcome, Request, Service, size_of
+from gradwire_service.http.exchange import Exchange
 from gradwire_service.http.memory import Memory
-from gradwire_service.http.receiver import ClientDisconnected, receive_body
+from gradwire_service.http.problems import render as render
+from gradwire_service.http.receiver import ClientDisconnected
 from gradwire_service.http.responses import begin_stream, continue_stream, end_stream, send_buffers
 from gradwire_service.settings import Settings
 
 PROTOCOL = 1
-
-WATCHED_AFTER = 0.2
-"""Seconds after which it is looked whether a caller is still there."""
 
 BLOCKS = "application/vnd.gradwire.blocks+msgpack"
 """The media type of a Jacobian in blocks."""
@@ -50,7 +45,11 @@ FIELDS = frozenset({*_TEXTS, *_FLAGS, *_LISTS, "kwargs", "cotangent", "argnums"}
 _PATTERN = re.compile("[0-9a-f]{64}")
 
 Speaks = tuple[wire.Codec, str]
-STAGES = ("decode", "queue", "compile", "compute", "encode")
+
+
+def owns(path: str) -> bool:
+    """Every path that no other dialect claims: whoever asks first is asked last."""
+    return False
 
 
 def routes(service: Service, settings: Settings) -> list[BaseRoute]:
@@ -58,8 +57,8 @@ def routes(service: Service, settings: Settings) -> list[BaseRoute]:
 
     memory = Memory()
 
-    def on(path: str, method: str, answer: Callable[[Exchange], Awaitable[None]]) -> Route:
-        return Route(path, Endpoint(service, settings, memory, answer), methods=[method])
+    def on(path: str, method: str, answer: Callable[[NativeExchange], Awaitable[None]]) -> Route:
+        return Route(path, NativeExchange.endpoint(service, settings, memory, answer), methods=[method])
 
     return [
         on("/v1/maps/{name:path}/{operation}", "POST", _operation),
@@ -74,98 +73,22 @@ def routes(service: Service, settings: Settings) -> list[BaseRoute]:
     ]
 
 
-class Endpoint:
-    """A plain ASGI application around one function of an exchange."""
+class NativeExchange(Exchange):
+    """One in protocol 1: its bodies are messages, answered in the request's format unless asked otherwise."""
 
-    def __init__(
-        self,
-        service: Service,
-        settings: Settings,
-        memory: Memory,
-        answer: Callable[[Exchange], Awaitable[None]],
-    ) -> None:
-        self._service = service
-        self._settings = settings
-        self._memory = memory
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(self._service, self._settings, scope, receive, send)
-        try:
-            await self._answer(exchange)
-        finally:
-            if exchange.is_large:
-                self._memory.large_request_ended()
-
-
-class Exchange:
-    """One request and its answer."""
-
-    def __init__(
-        self, service: Service, settings: Settings, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        self.service = service
-        self.settings = settings
-        self.scope = scope
-        self.receive = receive
-        self.send = send
-        self.timing: dict[str, float] = {}
-        self.in_blocks = False
-        self.is_large = False
-
-    @property
-    def owner(self) -> str:
-        owner: str = self.scope["state"]["owner"]
-        return owner
-
-    def parameter(self, name: str) -> str:
-        value: str = self.scope["path_params"][name]
-        return value
-
-    def header(self, name: bytes) -> str | None:
-        values = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
-        return ", ".join(values) if values else None
-
-    @property
-    def deadline(self) -> float | None:
-        """Seconds left, as the caller says.
-
-        Raises:
-            WireError: a Gradwire-Timeout that is no positive number.
-        """
-        text = self.header(b"gradwire-timeout")
-        if text is None:
-            return None
-        try:
-            seconds = float(text) if len(text) <= 32 else math.nan
-        except ValueError:
-            seconds = math.nan
-        if not 0 < seconds < math.inf:
-            raise WireError(
-                "Gradwire-Timeout is a number of seconds.",
-                argument="Gradwire-Timeout",
-                expected="a positive number",
-                got=repr(text[:32]),
-            )
-        return seconds
+    in_blocks = False
+    """Whether the caller takes a Jacobian in blocks."""
 
     async def read(self) -> wire.Message:
         """The request's message, its format noted for the answer."""
         codec = wire.codec_for(self.header(b"content-type"))
         self.speaks = (codec, "str" if codec is wire.MSGPACK else "lists")
-        body = await receive_body(self.scope, self.receive, self.settings)
-        started = time.perf_counter()
         limits = self.settings.wire_limits
-        self.is_large = len(body) > LARGE
-        if self.is_large:
-            message = await asyncio.to_thread(codec.decode, body, limits)
-        else:
-            message = codec.decode(body, limits)
+        message = await self.read_with(lambda body: codec.decode(body, limits))
         self.speaks = (codec, message.style)
         self.in_blocks = (self.header(b"accept") or "").strip().lower() == BLOCKS
         if not self.in_blocks:
             self.speaks = wire.answer_codec(self.header(b"accept"), self.speaks)
-        self.timing["decode"] = time.perf_counter() - started
         return message
 
     def answers(self) -> None:
@@ -184,18 +107,7 @@ class Exchange:
     async def reply(self, fields: dict[str, Any], *, status: int = 200, size: int = 0) -> None:
         """Send ``fields``; ``size`` is how many bytes of arrays are in them."""
         codec, style = self.speaks
-        started = time.perf_counter()
-        if size > LARGE:
-            buffers = await asyncio.to_thread(codec.encode, fields, style)
-        else:
-            buffers = codec.encode(fields, style)
-        self.timing["encode"] = time.perf_counter() - started
-        timing = ", ".join(
-            f"{name};dur={self.timing[name] * 1e3:.3f}" for name in STAGES if name in self.timing
-        )
-        await send_buffers(
-            self.send, status, codec.media_type, buffers, [(b"server-timing", timing.encode())]
-        )
+        await self.write_with(lambda: codec.encode(fields, style), codec.media_type, status=status, size=size)
 
     async def reply_outcome(self, outcome: Outcome, known: Collection[str] | None = None) -> None:
         """Send an outcome; ``known`` are the caller's patterns where the answer is sparse, else None."""
@@ -236,49 +148,6 @@ class Exchange:
             await messages.aclose()
         await end_stream(self.send)
 
-    @contextmanager
-    def while_there(self) -> Iterator[None]:
-        """Cancel what is awaited in here when the caller has gone: nobody wants it any more.
-
-        Looked at only when it takes long, so that a quick answer costs nothing.
-        """
-        task = asyncio.current_task()
-        assert task is not None
-        watching: list[asyncio.Task[None]] = []
-        left = False
-
-        def watch() -> None:
-            watcher = asyncio.create_task(self._gone())
-            watcher.add_done_callback(gone)
-            watching.append(watcher)
-
-        def gone(watcher: asyncio.Task[None]) -> None:
-            nonlocal left
-            if not watcher.cancelled() and watcher.exception() is None:
-                left = True
-                task.cancel()
-
-        timer = asyncio.get_running_loop().call_later(WATCHED_AFTER, watch)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if left:
-                raise ClientDisconnected from None
-            raise
-        finally:
-            timer.cancel()
-            for watcher in watching:
-                watcher.remove_done_callback(gone)
-                watcher.cancel()
-
-    async def _gone(self) -> None:
-        """Wait until the caller has gone."""
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
-
-    async def done(self) -> None:
-        await send_buffers(self.send, 204, "", [])
-
 
 def _listed(name: str, value: Any) -> Any:
     """A field's pytree; cotangents are always a list, one per differentiated argument."""
@@ -288,7 +157,7 @@ def _listed(name: str, value: Any) -> Any:
 # Maps.
 
 
-async def _operation(exchange: Exchange) -> None:
+async def _operation(exchange: NativeExchange) -> None:
     name, operation = exchange.parameter("name"), exchange.parameter("operation")
     declaration = exchange.service.find(name)
     offered = (*exchange.service.operations, *exchange.service.reports)
@@ -450,13 +319,13 @@ def _entries(raw: Any) -> list[Any]:
     return raw.tolist() if isinstance(raw, np.ndarray) else list(raw)
 
 
-async def _maps(exchange: Exchange) -> None:
+async def _maps(exchange: NativeExchange) -> None:
     exchange.answers()
     maps = await exchange.service.describe()
     await exchange.reply({"protocol": PROTOCOL, "features": list(FEATURES), "maps": maps})
 
 
-async def _map(exchange: Exchange) -> None:
+async def _map(exchange: NativeExchange) -> None:
     exchange.answers()
     described = await exchange.service.describe_one(exchange.parameter("name"))
     await exchange.reply({"protocol": PROTOCOL, "features": list(FEATURES), **described})
@@ -465,7 +334,7 @@ async def _map(exchange: Exchange) -> None:
 # Linearizations.
 
 
-async def _linear(exchange: Exchange) -> None:
+async def _linear(exchange: NativeExchange) -> None:
     operation = exchange.parameter("operation")
     if operation not in exchange.service.linear_operations:
         raise MapNotFound(
@@ -506,7 +375,7 @@ async def _linear(exchange: Exchange) -> None:
     await exchange.reply_outcome(outcome)
 
 
-async def _forget_linearization(exchange: Exchange) -> None:
+async def _forget_linearization(exchange: NativeExchange) -> None:
     exchange.answers()
     exchange.service.linearizations.drop(exchange.parameter("id"), exchange.owner)
     await exchange.done()
@@ -515,7 +384,7 @@ async def _forget_linearization(exchange: Exchange) -> None:
 # Resident arrays.
 
 
-def _sha256(exchange: Exchange) -> str:
+def _sha256(exchange: NativeExchange) -> str:
     text = exchange.parameter("sha256")
     if not re.fullmatch(r"[0-9a-f]{64}", text):
         raise ArgumentError(
@@ -527,7 +396,7 @@ def _sha256(exchange: Exchange) -> str:
     return text
 
 
-async def _put_array(exchange: Exchange) -> None:
+async def _put_array(exchange: NativeExchange) -> None:
     sha256 = _sha256(exchange)
     message = await exchange.read()
     array = message.tree(message.fields)
@@ -537,18 +406,18 @@ async def _put_array(exchange: Exchange) -> None:
     await exchange.reply({"sha256": sha256}, status=201 if new else 200)
 
 
-async def _get_array(exchange: Exchange) -> None:
+async def _get_array(exchange: NativeExchange) -> None:
     array = exchange.service.residents.find(_sha256(exchange), exchange.owner)
     buffers = wire.canonical(array)
     await send_buffers(exchange.send, 200, wire.MSGPACK.media_type, buffers)
 
 
-async def _forget_array(exchange: Exchange) -> None:
+async def _forget_array(exchange: NativeExchange) -> None:
     exchange.answers()
     exchange.service.residents.drop(_sha256(exchange), exchange.owner)
     await exchange.done()
 
 
-async def _devices(exchange: Exchange) -> None:
+async def _devices(exchange: NativeExchange) -> None:
     exchange.answers()
     await exchange.reply(exchange.service.describe_devices())

@@ -1,9 +1,10 @@
-"""Errors as answers: problem details (RFC 9457), in the caller's format."""
+"""Errors as answers: in the dialect of the path; the native one gives problem details (RFC 9457)."""
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gradwire import wire
 from gradwire._errors import KINDS, GradwireError, MapNotFound, WireError, to_problem
+from gradwire_service.http.dialects import Answer, Occasion, spoken_at
 from gradwire_service.http.receiver import ClientDisconnected
 from gradwire_service.http.responses import Headers, send_buffers
 
@@ -84,42 +86,39 @@ async def unhandled(request: Request, error: Any) -> Response:
 
 
 async def send_problem(error: GradwireError, scope: Scope, send: Send, headers: Headers = ()) -> None:
-    """Answers ``error``, as ``state["speaks"]`` says (codec and style, from an endpoint), or the headers."""
-    state = scope["state"]
-    status, media_type, body, more = render(error, scope["headers"], state["request_id"], state.get("speaks"))
-    await send_buffers(send, status, media_type, body, [*more, *headers])
+    """Answers ``error`` in the dialect that the path belongs to.
 
-
-def render(
-    error: GradwireError,
-    request_headers: Headers,
-    request_id: str,
-    speaks: tuple[wire.Codec, str] | None = None,
-    *,
-    status: int | None = None,
-) -> tuple[int, str, list[bytes | memoryview], list[tuple[bytes, bytes]]]:
-    """Status, Content-Type, body and further headers of the answer that tells about ``error``.
-
-    Args:
-        error: what went wrong.
-        request_headers: the request's, which say what the caller reads.
-        request_id: names the occurrence.
-        speaks: codec and style, where they are known better than from the headers.
-        status: where HTTP knows a closer status than the error's kind.
+    ``state["speaks"]`` is codec and style of the answer, where an endpoint has found them out.
     """
-    codec, style = speaks or _speaks(request_headers)
-    problem = to_problem(error, instance=f"urn:gradwire:request:{request_id}")
-    problem = {member: _sendable(v) if isinstance(v, str) else v for member, v in problem.items()}
-    if status is not None:
-        problem["status"] = status
+    state = scope["state"]
+    occasion = Occasion(scope["path"], scope["headers"], state["request_id"], state.get("speaks"))
+    answer, more = told(error, occasion, scope["app"].state.dialects)
+    await send_buffers(send, answer.status, answer.media_type, answer.body, [*more, *headers])
+
+
+def told(
+    error: GradwireError, occasion: Occasion, dialects: Sequence[str]
+) -> tuple[Answer, list[tuple[bytes, bytes]]]:
+    """The answer that tells about ``error``, and the header fields that go with its status."""
+    answer = spoken_at(occasion.path, dialects).render(error, occasion)
     headers: list[tuple[bytes, bytes]] = []
-    if problem["status"] in (429, 503):
+    if answer.status in (429, 503):
         seconds = math.ceil(float(error.extra.get("retry_after", RETRY_AFTER)))
         headers.append((b"retry-after", b"%d" % seconds))
-    if problem["status"] == 401:
+    if answer.status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="gradwire"'))
         headers.append((b"www-authenticate", b'Basic realm="gradwire"'))
-    return problem["status"], wire.problem_media_type(codec), codec.encode(problem, style), headers
+    return answer, headers
+
+
+def render(error: GradwireError, occasion: Occasion) -> Answer:
+    """Problem details (RFC 9457), in the format that the caller reads."""
+    codec, style = occasion.speaks or _speaks(occasion.headers)
+    problem = to_problem(error, instance=f"urn:gradwire:request:{occasion.request_id}")
+    problem = {member: _sendable(v) if isinstance(v, str) else v for member, v in problem.items()}
+    if occasion.status is not None:
+        problem["status"] = occasion.status
+    return Answer(problem["status"], wire.problem_media_type(codec), codec.encode(problem, style))
 
 
 def _speaks(headers: Headers) -> tuple[wire.Codec, str]:

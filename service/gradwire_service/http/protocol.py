@@ -12,6 +12,7 @@ import asyncio
 from asyncio.events import TimerHandle
 from contextlib import suppress
 from typing import ClassVar, cast
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -20,6 +21,7 @@ from gradwire._errors import DeadlineExceeded, GradwireError, Overloaded, WireEr
 from gradwire_service.http import problems
 from gradwire_service.http.access import SECURITY, new_request_id
 from gradwire_service.http.cycle import Cycle
+from gradwire_service.http.dialects import Occasion
 from gradwire_service.http.landing import DIRECT, Landing
 from gradwire_service.settings import Settings
 
@@ -67,6 +69,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     settings: ClassVar[Settings]
 
+    url = b""
+    """The request's target, as far as it has come."""
     unread_timer: TimerHandle | None = None
     """Set while the client does not read what is sent to it."""
     head_timer: TimerHandle | None = None
@@ -293,8 +297,25 @@ class GuardedProtocol(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         if not self.transport.is_closing():
-            self.transport.write(_answer(reason, self.headers or []))
+            self.transport.write(self._told(reason))
             self.close_gently()
+
+    def _told(self, reason: _Refused) -> bytes:
+        """The answer that tells of it, in the dialect of its path, as far as head and path have come."""
+        request_id = new_request_id()
+        path = unquote(self.url.partition(b"?")[0].decode("latin-1"))
+        occasion = Occasion(path, self.headers or [], request_id, status=reason.status)
+        answer, headers = problems.told(reason.error, occasion, self.settings.dialects)
+        content = b"".join(answer.body)
+        headers += [
+            (b"content-type", answer.media_type.encode("ascii")),
+            (b"content-length", b"%d" % len(content)),
+            (b"connection", b"close"),
+            (b"x-request-id", request_id.encode("ascii")),
+            *SECURITY,
+        ]
+        lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+        return STATUS_LINE[answer.status] + lines + b"\r\n" + content
 
     def close_gently(self) -> None:
         """Says that nothing more comes, and closes once the client has stopped sending, or soon."""
@@ -312,20 +333,3 @@ def _reason(error: httptools.HttpParserError) -> _Refused:
     if isinstance(error, httptools.HttpParserInvalidMethodError):
         return _Refused(WireError("HTTP knows no such method.", kind="method"))
     return _Refused(WireError("The request is not valid HTTP/1.1."))
-
-
-def _answer(reason: _Refused, request_headers: list[tuple[bytes, bytes]]) -> bytes:
-    request_id = new_request_id()
-    status, media_type, body, headers = problems.render(
-        reason.error, request_headers, request_id, status=reason.status
-    )
-    content = b"".join(body)
-    headers += [
-        (b"content-type", media_type.encode("ascii")),
-        (b"content-length", b"%d" % len(content)),
-        (b"connection", b"close"),
-        (b"x-request-id", request_id.encode("ascii")),
-        *SECURITY,
-    ]
-    lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
-    return STATUS_LINE[status] + lines + b"\r\n" + content
